@@ -2,10 +2,23 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::records::{Ended, ExitRecord, Reason, Spec, Token};
+use super::limits::Limits;
+use super::records::{Attributes, Contract, Ended, ExitRecord, Reason, Spec, Token};
 
 /// Number of digits of a launch token that are in the name of a job.
 const DIGITS: usize = 12;
+
+/// Minutes that a job has in addition to the time limit of its worker, which its shim keeps.
+const SPARE_MIN: u64 = 5;
+/// Variables of the caller that commands of Slurm would obey: it may work in another job.
+const SCRUBBED: [&str; 6] = ["SLURM_", "SLURMD_", "SBATCH_", "SRUN_", "SALLOC_", "SCANCEL_"];
+/// Says where the cluster is.
+const KEPT: &str = "SLURM_CONF";
+
+/// Reports whether a variable with this name makes commands of Slurm do something else.
+pub fn is_scrubbed(name: &str) -> bool {
+    name != KEPT && SCRUBBED.iter().any(|start| name.starts_with(start))
+}
 
 /// Part of the launch contract of a worker that is a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +33,39 @@ pub struct JobOrder {
     /// Time between two questions to the batch system, in milliseconds. `None`: the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ask_ms: Option<u64>,
+}
+
+impl JobOrder {
+    /// Adds arguments for the submission. The last one of several counts.
+    pub fn ask_for(&mut self, arguments: impl IntoIterator<Item = String>) {
+        self.arguments.extend(arguments);
+    }
+
+    /// Adds the time limit of a worker. Its shim keeps it from the start of the command on, and ends before the job does.
+    pub fn limit(&mut self, timeout_ms: Option<u64>) {
+        let minutes = timeout_ms.map(|limit| limit.div_ceil(60_000) + SPARE_MIN);
+        self.ask_for(minutes.map(|minutes| format!("--time={minutes}")));
+    }
+
+    /// Returns the path of `swarm` on the nodes as the first word of a command, which no shell reads.
+    pub fn executable(&self, home: Option<&str>) -> String {
+        match (self.program.strip_prefix("~/"), home) {
+            (Some(rest), Some(home)) => format!("{}/{rest}", home.trim_end_matches('/')),
+            _ => self.program.clone(),
+        }
+    }
+}
+
+impl Contract {
+    /// Makes the worker a job. Nothing of the caller's process applies on a node, but its environment, without that of a job of
+    /// its own.
+    pub fn become_job(&mut self, order: JobOrder) {
+        self.job = Some(order);
+        let environment = self.environment.iter().filter(|(name, _)| !is_scrubbed(name)).cloned().collect::<Vec<_>>();
+        self.environment = environment.into();
+        (self.rlimits, self.nice, self.attributes) = (Vec::new(), 0, Attributes::default());
+        self.limits = Limits::default();
+    }
 }
 
 /// Place in `metadata.swarm` of a row, by which readers know that the worker has no process on this machine.
@@ -101,6 +147,14 @@ impl Job {
         self.word() == "CANCELLED"
     }
 
+    /// Returns the last state with reason and node: `CANCELLED by 1000 (None) on n1`. `None` if nothing was said.
+    pub fn said(&self) -> Option<String> {
+        let state = self.state.as_deref()?;
+        let reason = self.reason.as_ref().map(|reason| format!(" ({reason})"));
+        let node = self.node.as_ref().map(|node| format!(" on {node}"));
+        Some(format!("{state}{}{}", reason.unwrap_or_default(), node.unwrap_or_default()))
+    }
+
     /// Reports whether a record says only that a signal ended the worker, so that the batch system may say why.
     pub fn may_refine(exit: &ExitRecord) -> bool {
         exit.interrupted || matches!((exit.reason, exit.ended), (Reason::Exited, Ended::Signal(_)))
@@ -136,6 +190,35 @@ impl Spec {
 mod tests {
     use super::*;
     use crate::Usage;
+
+    #[test]
+    fn a_job_has_the_time_of_its_worker_and_some_more() {
+        let mut order = JobOrder { arguments: vec!["--time=480".to_owned()], ..JobOrder::default() };
+        order.limit(None);
+        assert_eq!(order.arguments, ["--time=480"]);
+        order.limit(Some(90_000));
+        assert_eq!(order.arguments, ["--time=480", "--time=7"]);
+    }
+
+    #[test]
+    fn the_program_on_the_nodes_is_below_the_home_of_the_caller() {
+        let at = |program: &str| {
+            JobOrder { program: program.to_owned(), ..JobOrder::default() }.executable(Some("/home/a/"))
+        };
+        assert_eq!(at("~/.local/bin/swarm"), "/home/a/.local/bin/swarm");
+        assert_eq!(at("/opt/swarm"), "/opt/swarm");
+    }
+
+    #[test]
+    fn a_contract_that_becomes_a_job_has_nothing_of_the_callers_process_but_its_environment() {
+        let pair = |name: &str| (name.to_owned(), "x".to_owned());
+        let environment = ["PATH", "SLURM_CONF", "SLURM_JOB_ID", "SBATCH_PARTITION"].map(pair).to_vec();
+        let mut contract = Contract { environment: environment.into(), nice: 5, ..Contract::default() };
+        contract.become_job(JobOrder { host: "c".to_owned(), ..JobOrder::default() });
+        let names: Vec<&str> = contract.environment.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!((names, contract.nice), (vec!["PATH", "SLURM_CONF"], 0));
+        assert_eq!(contract.job.map(|order| order.host).as_deref(), Some("c"));
+    }
 
     #[test]
     fn the_batch_system_says_why_a_signal_came_and_nothing_else() {

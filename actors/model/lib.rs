@@ -30,7 +30,7 @@ mod view;
 pub use crate::flow::{FlowLine, FlowOrder, FlowPlace, FlowRequest, FlowRules};
 pub use activity::{Activity, Doing, NeedKind, Needs, TurnEnd};
 pub use event::{Event, EventKind};
-pub use job::{Job, JobOrder, Over, Place, SLURM};
+pub use job::{Job, JobOrder, Over, Place, SLURM, is_scrubbed};
 pub use limits::{By, Held, Hits, Limits, LimitsText, Typed, parse_cores, parse_memory, parse_pids, parse_size};
 pub use loops::{LoopLine, LoopOrder, LoopRequest};
 pub use merge::{MergeLine, MergeOrder, MergeRequest, MergeSettings, QueueView, Target};

@@ -3,6 +3,9 @@
 use super::BoxFuture;
 use swarm_model::Refusal;
 
+/// End of the cause with which [`Jobs::check_gone`] refuses a start.
+pub const MAY_WORK: &str = "it may still work";
+
 /// Jobs that the batch system and the nodes know. Each is found by the name and generation of its worker.
 pub trait Jobs: Send + Sync {
     /// Watches the job, and resolves once it has an exit record, or is known to be over without one. Submits it again if it

@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 pub use flows::{Flows, Opened};
 pub use hosts::{FarEnd, HostFault, Hosts, Reclaimed};
-pub use jobs::Jobs;
+pub use jobs::{Jobs, MAY_WORK};
 pub use landing::{Completed, Completion, DamagedJournal, Landings, Unfinished, Verification};
 pub use launch::{LaunchError, Launcher, Prepared, StopOrder};
 pub use loops::{Filed, Found, Loops};

@@ -11,7 +11,7 @@ use super::machine::Effect;
 use super::message::RunMessage;
 use crate::alarm::until;
 use crate::merge::Change;
-use crate::worker::{ended, is_final, tried};
+use crate::worker::{is_final, tried};
 use swarm_model::merge::queue::{Item, State};
 use swarm_model::run::Wish;
 use swarm_model::run::plan::Work;
@@ -86,16 +86,14 @@ impl EffectRunner {
             Ok(request) => request,
             Err(outcome) => return self.tell(over(outcome, Spent::default())),
         };
-        let name = request.name.clone();
-        let spawned = tried(|| self.fleet.spawn(request.clone())).await;
-        let spawned = match spawned {
+        let spawned = match self.started(&request).await {
             Ok(spawned) => spawned,
-            Err(refusal) => return self.tell(over(not_started(&refusal), Spent::default())),
+            Err(outcome) => return self.tell(over(outcome, Spent::default())),
         };
         self.tell(Event::Started { job, attempt, pid: spawned.pid });
-        let exit = ended(&self.ports, &name, spawned.generation).await;
-        let (outcome, spent) = self.ports.runs.outcome(now, exit.as_ref()).await;
-        self.tell(over(outcome, spent));
+        let end = self.end_here(now, spawned.generation).await;
+        let (outcome, spent) = self.ports.runs.outcome(now, end.exit.as_ref()).await;
+        self.tell(over(end.told(outcome), spent));
     }
 
     async fn stop(&self, now: &Now) {
@@ -391,13 +389,14 @@ pub fn merged(item: &Item) -> Option<Merged> {
 }
 
 /// Returns the outcome of an attempt whose worker was not started.
-fn not_started(refusal: &Refusal) -> Outcome {
+pub(super) fn not_started(refusal: &Refusal) -> Outcome {
     let cause = match &refusal.remedy {
         Some(remedy) => format!("{} ({remedy})", refusal.cause),
         None => refusal.cause.clone(),
     };
     // The next attempt may succeed, for example after a full disk or quota, or a lock of git.
-    let is_lasting = is_final(refusal.kind) && !refusal.passes && !is_of_disk(&refusal.cause);
+    let is_full = is_of_disk(&refusal.cause) || is_of_submissions(&refusal.cause);
+    let is_lasting = is_final(refusal.kind) && !refusal.passes && !is_full;
     let fault = if is_lasting { FaultKind::Lasting } else { FaultKind::Passing };
     Outcome::Failure { cause: format!("cannot start the worker: {cause}"), evidence: None, fault }
 }
@@ -410,9 +409,25 @@ fn is_of_disk(cause: &str) -> bool {
         .any(|words| cause.contains(words))
 }
 
+/// Reports whether a batch system refuses a job because there are enough of this user or account, in the words of Slurm.
+fn is_of_submissions(cause: &str) -> bool {
+    ["MaxSubmit", "MaxJobs", "job submit limit", "submit limit"].iter().any(|words| cause.contains(words))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cluster_that_takes_no_more_jobs_of_this_user_is_asked_again() {
+        let fault = |words: &str| match not_started(&Refusal::new(RefusalKind::Start, words)) {
+            Outcome::Failure { fault, .. } => fault,
+            other => panic!("{other:?}"),
+        };
+        let full = "Slurm refuses the job: sbatch: error: QOSMaxSubmitJobPerUserLimit";
+        assert_eq!(fault(full), FaultKind::Passing);
+        assert_eq!(fault("Slurm refuses the job: sbatch: error: invalid partition specified: x"), FaultKind::Lasting);
+    }
 
     #[test]
     fn a_worktree_that_the_disk_has_no_room_for_is_tried_again() {

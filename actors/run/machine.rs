@@ -13,6 +13,7 @@ mod skipped;
 use std::ops::Deref;
 
 use self::abandon::{to_reclaim, to_wait};
+use self::hosts::has_worker;
 pub use self::pauses::{LIMIT_MS_MAX, LIMITED_MAX, LOST_MAX, PASSING_MAX, PAUSE_MS, PAUSE_MS_MAX, is_last, refused_ms};
 use self::pauses::{count, limit_pause_ms, pause_ms};
 pub use self::skipped::ReportedEnd;
@@ -269,7 +270,8 @@ impl Turn<'_> {
         let lost = matches!(outcome, Outcome::Failure { fault: FaultKind::Lost, .. });
         let outcome = if lost && self.run.mode == Mode::Stopping { &Outcome::Stopped } else { outcome };
         let progress = &mut self.run.jobs[job];
-        (progress.pid, progress.sent, progress.away_ms, progress.stuck) = (None, false, None, None);
+        (progress.pid, progress.sent, progress.submitted) = (None, false, false);
+        (progress.away_ms, progress.stuck) = (None, None);
         progress.spent = progress.spent.plus(spent);
         (progress.answered, progress.given_up) = (None, None);
         let is_carried = std::mem::take(&mut progress.carried);
@@ -378,9 +380,7 @@ impl Turn<'_> {
                 // A job that is being started is stopped once its worker runs. Until then, a worker of that name may
                 // belong to another caller.
                 Stage::Working if self.run.jobs[job].host.is_some() && !self.run.jobs[job].sent => self.withhold(job),
-                Stage::Working if self.run.jobs[job].pid.is_some() || self.run.jobs[job].sent => {
-                    self.effects.push(Effect::Stop { job })
-                }
+                Stage::Working if has_worker(&self.run.jobs[job]) => self.effects.push(Effect::Stop { job }),
                 Stage::BackingOff { .. } => self.run.jobs[job].stage = Stage::Paused,
                 _ => {}
             }

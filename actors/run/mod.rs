@@ -16,6 +16,7 @@
 
 mod actor;
 mod attend;
+mod batch;
 mod ended;
 mod error;
 mod fleet;

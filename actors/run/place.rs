@@ -72,9 +72,10 @@ impl<'a> Seating<'a> {
     fn with(run: &'a Run, resolvers: usize) -> Self {
         let mut used = BTreeMap::from([(Seats::LOCAL, resolvers)]);
         // A run without hosts has no use for the numbers, and may have thousands of jobs.
-        for progress in run.jobs.iter().filter(|_| !run.plan.rules.on.is_empty()) {
+        let jobs = run.plan.jobs.iter().zip(&run.jobs);
+        for (job, progress) in jobs.filter(|_| !run.plan.rules.on.is_empty()) {
             if progress.stage == Stage::Working || progress.sent {
-                *used.entry(progress.host.as_deref().unwrap_or(Seats::LOCAL)).or_default() += 1;
+                *used.entry(run.plan.rules.place_of(job, progress.host.as_deref())).or_default() += 1;
             }
         }
         Self { run, used }
@@ -95,7 +96,8 @@ impl<'a> Seating<'a> {
             let (left, right) = (self.used(one) * two.cap, self.used(two) * one.cap);
             is_other(one).cmp(&is_other(two)).then(left.cmp(&right)).then(self.load(one).cmp(&self.load(two)))
         })?;
-        Some(if best.host == Seats::LOCAL { Place::Here } else { Place::On(best.host.clone()) })
+        let is_here = best.host == Seats::LOCAL || self.run.plan.rules.clusters.contains_key(&best.host);
+        Some(if is_here { Place::Here } else { Place::On(best.host.clone()) })
     }
 
     /// Reports whether the host has room, and may be tried with the job.
@@ -214,6 +216,22 @@ mod tests {
         assert_eq!(place(&run(&[("a", 1), (Seats::LOCAL, 1)], vec![there.clone()]), 0), on("a"));
         assert_eq!(place(&run(&[], vec![there.clone()]), 0), Some(Place::Here), "the run names no host any more");
         assert_eq!(place(&run(&[(Seats::LOCAL, 1)], vec![there]), 0), Some(Place::Here));
+    }
+
+    #[test]
+    fn an_attempt_that_is_a_job_works_with_the_files_here() {
+        use swarm_model::JobOrder;
+        let mut run = run(&[("jobs", 2)], vec![Progress::default(), at("box"), Progress::default()]);
+        let order = JobOrder { host: "jobs".to_owned(), ..JobOrder::default() };
+        Arc::make_mut(&mut run.plan).rules.clusters.insert("jobs".to_owned(), order);
+        assert_eq!(place(&run, 0), Some(Place::Here));
+        run.jobs[2] = Progress { stage: Stage::Working, ..Progress::default() };
+        assert_eq!(place(&run, 0), Some(Place::Here));
+        run.jobs[1] = run.jobs[2].clone();
+        assert_eq!(place(&run, 0), None, "two of two are taken");
+        // A version that does not know clusters looks for a machine of this name.
+        Arc::make_mut(&mut run.plan).rules.clusters.clear();
+        assert_eq!(place(&run, 0), on("jobs"));
     }
 
     #[test]

@@ -84,14 +84,17 @@ impl World {
         refuse(self.records.all().into_iter().find(stray), "runs without a row")
     }
 
-    /// Checks that each row of this program leads to records of an executed command.
+    /// Checks that each row of this program leads to records of an executed command. A job may wait in the queue, and be
+    /// cancelled there.
     ///
     /// # Errors
     /// Names the row that does not.
     pub fn no_row_without_a_life(&self) -> Result<(), String> {
         let dirs = self.records.all();
         for row in self.on_disk()?.iter().filter(|row| row.token.is_some()) {
-            let lived = |facts: &&DirFacts| matches!(facts.spec, SpecFacts::Executed(_)) && row.is_of(facts);
+            let is_job = |facts: &DirFacts| facts.lease.job.is_some();
+            let lived =
+                |facts: &&DirFacts| (matches!(facts.spec, SpecFacts::Executed(_)) || is_job(facts)) && row.is_of(facts);
             if !dirs.iter().any(|facts| lived(&facts)) {
                 return Err(format!("the row of {} leads to no command that was executed", row.name));
             }

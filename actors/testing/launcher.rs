@@ -9,7 +9,7 @@ use super::kernel::Kernel;
 use super::records::{FakeRecords, Key};
 use super::script::Script;
 use crate::registry::store::{self, Loaded};
-use swarm_model::{By, Caller, Contract, Held, Lease, Limits, Refusal, RefusalKind, Spec, TmuxPane};
+use swarm_model::{By, Caller, Contract, Held, Lease, Limits, ProcessId, Refusal, RefusalKind, Spec, TmuxPane};
 use swarm_ports::{BoxFuture, LaunchError, Launcher, Prepared};
 
 /// Time that a shim without a supervisor takes to decide. A commit that was in progress when the
@@ -52,12 +52,15 @@ impl FakeLauncher {
     fn child_at_gate(&self, spec: &Spec) -> Prepared {
         let key = key_of(spec);
         let (kernel, place) = (&self.shim.kernel, spec.contract.tmux.as_ref());
+        let is_job = spec.contract.job.is_some();
+        // A job has no process here.
+        let fork = || if is_job { ProcessId { pid: 0, start_ticks: 0, boot: kernel.boot() } } else { kernel.fork() };
         let socket = |name: &str| format!("/sockets/{name}");
         let lease = Lease {
             token: spec.token.clone(),
             started: spec.started.clone(),
-            shim: kernel.fork(),
-            worker: kernel.fork(),
+            shim: fork(),
+            worker: fork(),
             pane: place.map(|place| TmuxPane {
                 pane: format!("%{}", spec.generation),
                 socket_path: socket(place.socket.as_deref().unwrap_or("default")),
@@ -71,14 +74,15 @@ impl FakeLauncher {
         };
         self.shim.records.set_lease(&key, &lease);
         let window = place.map(|place| format!("{}:{}", place.session, spec.name));
-        let gate = Gate { shim: Some(self.shim.clone()), key, lease: lease.clone() };
+        let gate = Gate { shim: Some(self.shim.clone()).filter(|_| !is_job), key, lease: lease.clone() };
         Prepared { lease, window, gate: Box::new(gate) }
     }
 }
 
 impl Gate {
+    /// Opens the gate. A job that is submitted is executed later.
     fn go(mut self) -> Result<(), LaunchError> {
-        let shim = self.shim.take().expect("a gate is opened once");
+        let Some(shim) = self.shim.take() else { return Ok(()) };
         if !shim.kernel.is_alive(&self.lease.shim) {
             return Err(LaunchError::NotStarted("the shim was killed before it could start the command".to_owned()));
         }
@@ -87,8 +91,9 @@ impl Gate {
     }
 
     fn give_up(mut self) {
-        let shim = self.shim.take().expect("a gate is closed once");
-        shim.give_up(&self.lease);
+        if let Some(shim) = self.shim.take() {
+            shim.give_up(&self.lease);
+        }
     }
 }
 

@@ -43,6 +43,7 @@ pub use clock::FakeClock;
 pub use events::{FakeEvents, FakeLogs};
 pub use flows::FakeFlows;
 pub use hosts::{FakeHosts, exit_record};
+pub use jobs::FakeJobs;
 pub use kernel::Kernel;
 pub use landings::FakeLandings;
 pub use launcher::FakeLauncher;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::kernel::Kernel;
 use super::script::Script;
-use swarm_model::{ExitRecord, Lease, ProcessId, Spec, Token, Wanted, worker_dir_name};
+use swarm_model::{ExitRecord, Job, Lease, Over, ProcessId, Spec, Token, Wanted, worker_dir_name};
 use swarm_ports::{BoxFuture, DirFacts, LeaseFacts, Mark, Note, Records, Scan, SpecFacts, Unreadable};
 
 /// Cause of every failure to read a damaged directory.
@@ -43,6 +43,8 @@ struct Inner {
     notes: std::collections::BTreeSet<(String, u64, Note)>,
     damaged: Vec<Key>,
     broken: BTreeMap<String, String>,
+    /// What the batch system has said about jobs.
+    said: BTreeMap<Key, (String, Option<Over>)>,
     /// Highest generation that was removed, of each name.
     removed: BTreeMap<String, u64>,
 }
@@ -101,6 +103,11 @@ impl FakeRecords {
 
     pub fn facts(&self, key: &Key) -> Option<DirFacts> {
         let dir = self.with(|inner| inner.dirs.get(key).cloned())?;
+        let job = Job::of(&dir.spec).map(|job| match self.with(|inner| inner.said.get(key).cloned()) {
+            Some((state, over)) => Job { state: Some(state), over, ..job },
+            None => job,
+        });
+        let works = job.as_ref().map(|job| dir.exit.is_none() && job.over.is_none());
         let spec = Box::new(dir.spec);
         let lease = dir.lease;
         Some(DirFacts {
@@ -108,12 +115,13 @@ impl FakeRecords {
             generation: key.1,
             spec: if dir.executed { SpecFacts::Executed(spec) } else { SpecFacts::Pending(spec) },
             lease: LeaseFacts {
-                held: lease.as_ref().is_some_and(|lease| self.kernel.exists(&lease.shim)),
-                this_boot: lease.as_ref().is_some_and(|lease| lease.worker.boot == self.kernel.boot()),
-                worker_alive: lease.as_ref().is_some_and(|lease| self.kernel.is_alive(&lease.worker)),
+                held: works.unwrap_or_else(|| lease.as_ref().is_some_and(|lease| self.kernel.exists(&lease.shim))),
+                this_boot: job.is_some() || lease.as_ref().is_some_and(|lease| lease.worker.boot == self.kernel.boot()),
+                worker_alive: works
+                    .unwrap_or_else(|| lease.as_ref().is_some_and(|lease| self.kernel.is_alive(&lease.worker))),
                 suspended: false,
                 elsewhere: None,
-                job: None,
+                job,
                 survivors: lease.iter().flat_map(|lease| self.living(&lease.survivors)).collect(),
                 content: lease,
             },
@@ -172,6 +180,11 @@ impl FakeRecords {
 
     pub(super) fn set_exit(&self, key: &Key, exit: ExitRecord) {
         self.change(key, |dir| dir.exit = Some(exit));
+    }
+
+    /// Records what the batch system says about a job.
+    pub(super) fn say(&self, key: &Key, state: &str, over: Option<Over>) {
+        self.with(|inner| inner.said.insert(key.clone(), (state.to_owned(), over)));
     }
 
     /// Records processes that the shim could not end.

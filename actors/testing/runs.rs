@@ -201,7 +201,11 @@ impl Runs for FakeRuns {
             Ok(SpawnRequest {
                 caller: Caller { request, ..caller.clone() },
                 name: now.worker(),
-                contract: Contract { argv: vec!["agent".to_owned()], ..Contract::default() },
+                contract: Contract {
+                    argv: vec!["agent".to_owned()],
+                    job: now.plan.rules.order_of(asked).cloned(),
+                    ..Contract::default()
+                },
                 worktree: asked.branch.clone().map(|branch| WorktreeRequest {
                     cwd: now.plan.root.clone(),
                     branch: Some(branch),
@@ -265,6 +269,9 @@ impl Runs for FakeRuns {
                 }
                 Some(exit) if exit.ended.is_success() => Outcome::Success { summary: None },
                 Some(_) => failure("it failed"),
+                None if now.plan.rules.order_of(now.job()).is_some() => {
+                    Outcome::Failure { cause: "lost".to_owned(), evidence: None, fault: FaultKind::Lost }
+                }
                 None => failure("ended with an unknown result"),
             };
             (outcome, Spent::default())

@@ -9,7 +9,7 @@ use super::clock::FakeClock;
 use super::events::{FakeEvents, FakeLogs};
 use super::flows::FakeFlows;
 use super::hosts::FakeHosts;
-use super::jobs::NoJobs;
+use super::jobs::FakeJobs;
 use super::kernel::Kernel;
 use super::landings::FakeLandings;
 use super::launcher::FakeLauncher;
@@ -34,6 +34,7 @@ pub struct World {
     pub events: Arc<FakeEvents>,
     pub flows: Arc<FakeFlows>,
     pub hosts: Arc<FakeHosts>,
+    pub jobs: Arc<FakeJobs>,
     pub kernel: Arc<Kernel>,
     pub landings: Arc<FakeLandings>,
     pub launcher: Arc<FakeLauncher>,
@@ -81,6 +82,7 @@ impl World {
             events: Arc::default(),
             flows: Arc::new(FakeFlows::new(Arc::clone(&script))),
             hosts: Arc::new(FakeHosts::new(Arc::clone(&script))),
+            jobs: Arc::new(FakeJobs::new(Arc::clone(&records))),
             kernel,
             landings: Arc::new(FakeLandings::new(Arc::clone(&script))),
             launcher: Arc::new(shims),
@@ -103,7 +105,7 @@ impl World {
             events: self.events.clone(),
             flows: self.flows.clone(),
             hosts: self.hosts.clone(),
-            jobs: Arc::new(NoJobs),
+            jobs: self.jobs.clone(),
             landings: self.landings.clone(),
             launcher: self.launcher.clone(),
             logs: self.logs.clone(),

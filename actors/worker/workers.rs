@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use swarm_model::{Caller, ExitRecord, Refusal, RefusalKind, SpawnRequest, Spawned};
-use swarm_ports::{BoxFuture, Ports, Processes, Records};
+use swarm_model::{Caller, ExitRecord, Job, Refusal, RefusalKind, SpawnRequest, Spawned};
+use swarm_ports::{BoxFuture, DirFacts, Ports, Processes, Records};
 
 /// Maximum number of tries of a step that something outside may block. All tries together take
 /// longer than the beat of a killed predecessor counts as recent (30 s).
@@ -25,8 +25,13 @@ pub trait Workers: Send + Sync {
     fn clean<'a>(&'a self, name: &'a str, caller: &'a Caller) -> BoxFuture<'a, Result<(), Refusal>>;
 }
 
-/// Waits until all processes of this generation are gone. Returns its exit record, if there is one.
+/// Waits until all processes of this generation are gone, or until its job is over. Returns its exit record, if there is one.
 pub async fn ended(ports: &Ports, name: &str, generation: u64) -> Option<ExitRecord> {
+    let facts = ports.records.observe(name, generation).await.ok().flatten();
+    let may_go_on = |facts: &DirFacts| facts.lease.held || facts.exit.as_ref().is_some_and(Job::may_refine);
+    if facts.is_some_and(|facts| facts.lease.job.is_some() && may_go_on(&facts)) {
+        ports.jobs.over(name, generation).await;
+    }
     ended_of(&*ports.records, &*ports.processes, name, generation).await
 }
 

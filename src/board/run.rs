@@ -131,15 +131,15 @@ pub fn denied(run: &Run, job: &Job, progress: &Progress) -> Denials {
 fn hosts(run: &Run) -> Vec<Value> {
     let state = |seat: &Seats| {
         let closed = run.closed.get(&seat.host);
-        let is_there = |job: &&Progress| {
-            let host = job.host.as_deref().unwrap_or(Seats::LOCAL);
-            host == seat.host && (job.stage == Stage::Working || job.sent)
+        let is_there = |(job, progress): &(&Job, &Progress)| {
+            let host = run.plan.rules.place_of(job, progress.host.as_deref());
+            host == seat.host && (progress.stage == Stage::Working || progress.sent)
         };
         json!({
             "name": seat.host,
             "cap": seat.cap,
             "tags": seat.tags,
-            "working": run.jobs.iter().filter(is_there).count(),
+            "working": run.plan.jobs.iter().zip(&run.jobs).filter(is_there).count(),
             "state": closed.map_or("open", |closed| closed.kind.name()),
             "cause": closed.map(|closed| &closed.cause),
         })

@@ -194,6 +194,9 @@ impl Fleet {
     }
 
     fn judge(&self, key: &Key, mut known: Known, answer: Option<&[Line]>) {
+        if known.job.over.is_some() {
+            return self.resolve(key);
+        }
         let line = answer.and_then(|answer| known.line(answer));
         if let Some(line) = line
             && let Err(error) = known.note(line)
@@ -234,6 +237,11 @@ impl Fleet {
                 tracing::warn!(job = known.job.name, %cause, "cannot cancel a job yet");
             }
         }
+    }
+
+    /// Tells those who wait for a job that a request has ended it.
+    pub fn settle(&self, key: &Key) {
+        self.resolve(key);
     }
 
     fn resolve(&self, key: &Key) {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use swarm_actors::jobs::{Stage, Told};
 use swarm_model::{Over, Refusal, RefusalKind};
+use swarm_ports::MAY_WORK;
 use swarm_store::jobs;
 use swarm_sys::paths::Paths;
 
@@ -29,6 +30,9 @@ pub fn stop(paths: &Paths, key: &Key, fleet: &Fleet) -> Result<(), Refusal> {
     fleet.set_stopping(key, true);
     let stopped = stop_now(paths, key);
     fleet.set_stopping(key, false);
+    if stopped.is_ok() {
+        fleet.settle(key);
+    }
     stopped
 }
 
@@ -112,10 +116,9 @@ pub fn check_gone(paths: &Paths, key: &Key) -> Result<(), Refusal> {
         return end(&mut known, found, Over::Proven).map_err(unread);
     }
     let place = node.map_or_else(|| "a node that is not known".to_owned(), |node| format!("node {node}"));
-    let cause =
-        format!("the job of worker '{}' was lost with {place}, which Slurm does not reach: it may still work", key.0);
+    let cause = format!("the job of worker '{}' was lost with {place}, which Slurm does not reach: {MAY_WORK}", key.0);
     let remedy = format!("wait until the node answers, or give the worker up with 'swarm clean {}'", key.0);
-    Err(Refusal::new(RefusalKind::Tool, cause).remedy(remedy))
+    Err(Refusal { passes: true, ..Refusal::new(RefusalKind::Tool, cause).remedy(remedy) })
 }
 
 fn unread(error: io::Error) -> Refusal {

@@ -8,8 +8,15 @@ import sys
 from . import cases, procs
 from .inject import panics
 from .rig import Rig, wait_until
+from .slurm import SPEC
 from .slurm_cluster import Cluster
 from .ssh import same
+
+# Commits a part, and the rest once its file is there.
+STEPS = """echo part >> {name}.txt; git add {name}.txt; git commit -qm {name}
+while [ ! -e {go}/{name} ]; do sleep 0.2; done
+echo end >> {name}.txt; git add {name}.txt; git commit -qm {name}"""
+NAMES = tuple("abcdef")
 
 
 class Desk:
@@ -165,7 +172,94 @@ def frozen(desk: Desk) -> list[str]:
     return findings
 
 
-SCENES = {"jobs-ends": at_a_desk(ends), "jobs-limit": at_a_desk(limit), "jobs-node": at_a_desk(node),
+class Project(Desk):
+    """A desk in a repository with six specs, and no more room than for four of them."""
+
+    def __init__(self, rig: Rig, cluster: Cluster):
+        super().__init__(rig, cluster)
+        config = rig.home / ".config" / "swarm" / "config.toml"
+        config.write_text(config.read_text() + "cpus = 2\n")
+        (rig.home / ".gitconfig").write_text("[user]\nname = Lab\nemail = lab@localhost\n")
+        self.repo, self.go = rig.root / "project", rig.root / "go"
+        self.go.mkdir()
+        (self.repo / "specs").mkdir(parents=True)
+        for name in NAMES:
+            (self.repo / "specs" / f"{name}.md").write_text(
+                SPEC.format(name=name, script=STEPS.format(name=name, go=self.go)))
+        for words in (("init", "-q", "-b", "main"), ("add", "."), ("commit", "-qm", "base")):
+            rig.run("git", *words, cwd=self.repo, limit=30)
+        self.swarm("plan", "--specs", "specs", "-y")
+        self.swarm("trust", "--yes")
+
+    def swarm(self, *words: str):
+        return self.rig.run(str(self.rig.binary), *words, cwd=self.repo, limit=120)
+
+    def workstreams(self) -> dict[str, dict]:
+        run = json.loads(self.swarm("run", "status", "--json").out)
+        return {row["id"]: {**row, "run": run["status"]} for row in run["workstreams"]}
+
+    def at_work(self) -> dict[str, dict]:
+        """Returns the jobs of attempts that execute their commands, by the names of specs."""
+        views = json.loads(self.swarm("ls", "--json").out)["workers"]
+        running = [view for view in views if view["state"] == "running" and view["job"]["node"]]
+        return {view["name"].rsplit(".", 1)[-1]: view["job"] for view in running}
+
+    def await_stage(self, names, stage: str, limit: int = 150) -> None:
+        wait_until(lambda: all(self.workstreams()[name]["stage"] == stage for name in names), limit,
+                   f"{names} are {stage}: {self.workstreams()}", step=0.5)
+
+
+def runs(desk: Project) -> list[str]:
+    """Six specs as jobs: one is cancelled by hand, a node and the controller are killed. Each lands once, and none of them has
+    used up a retry."""
+    findings = same("mix", desk.swarm("run", "--on", "jobs,local", "--detach").rc, 1)
+    findings += same("run", desk.swarm("run", "--on", "jobs", "--verify", "true", "--retries", "0", "--detach").rc, 0)
+    wait_until(lambda: len(desk.at_work()) == 4, 60, "four jobs work", step=0.5)
+    wait_until(lambda: desk.swarm("run", "status").out.count("queued: ") == 2, 60, "two wait in the queue", step=0.5)
+    first = desk.at_work()
+    cancelled = next(name for name, job in first.items() if job["node"] == "n2")
+    desk.slurm("scancel", str(first[cancelled]["number"]))
+    wait_until(lambda: desk.workstreams()[cancelled]["attempt"] == 2, 90, "the cancelled one is repeated", step=0.5)
+    findings += same("why", "Slurm says CANCELLED" in desk.workstreams()[cancelled]["error"], True)
+    # The others of that node end, and all that can work do.
+    for name in [name for name, job in first.items() if job["node"] == "n2"]:
+        (desk.go / name).touch()
+    wait_until(lambda: len(desk.at_work()) == 4, 90, "all others work", step=0.5)
+    second = desk.at_work()
+    lost = [name for name, job in second.items() if job["node"] == "n1"]
+    findings += same("on n1", len(lost), 2)
+    desk.cluster.kill("n1")
+    desk.cluster.kill("slurmctld")
+    findings += same("unknown", {desk.workstreams()[name]["stage"] for name in lost}, {"working"})
+    desk.cluster.start_controller()
+    for name in set(NAMES) - set(lost):
+        (desk.go / name).touch()
+    desk.await_stage(sorted(set(NAMES) - set(lost)), "done")
+    wait_until(lambda: desk.swarm("run", "status").out.count("may still work") == 2, 150, "two may still work", step=0.5)
+    findings += same("not twice", {desk.workstreams()[name]["attempt"] for name in lost}, {1})
+    desk.cluster.start_node("n1")
+    desk.cluster.await_node("n1")
+    for name in lost:
+        (desk.go / name).touch()
+    desk.await_stage(NAMES, "done")
+    rows = desk.workstreams()
+    findings += same("failures", {row["failures"] for row in rows.values()}, {0})
+    findings += same("repeated", [name for name in NAMES if rows[name]["attempt"] > 1], sorted([cancelled, *lost]))
+    for name in NAMES:
+        landed = desk.rig.run("git", "show", f"main:{name}.txt", cwd=desk.repo, limit=30).out.split()
+        findings += same(f"{name} lands once", (landed[0], landed.count("end")), ("part", 1))
+    wait_until(lambda: rows and desk.workstreams()[NAMES[0]]["run"] == "completed", 60, "the run is over", step=0.5)
+    return findings + same("queue", desk.slurm("squeue", "--noheader").strip(), "")
+
+
+def in_a_project(scene):
+    def case() -> list[str]:
+        with Rig(home_length=1) as rig, Cluster(rig) as cluster:
+            return scene(Project(rig, cluster)) + panics(rig)
+    return case
+
+
+SCENES = {"jobs-runs": in_a_project(runs), "jobs-ends": at_a_desk(ends), "jobs-limit": at_a_desk(limit), "jobs-node": at_a_desk(node),
           "jobs-controller": at_a_desk(controller), "jobs-frozen": at_a_desk(frozen)}
 
 

@@ -5,9 +5,9 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::MergeSettings;
 use crate::asks::judge::Consent;
 use crate::asks::rules::AskRule;
+use crate::{JobOrder, MergeSettings};
 
 /// Plan of one run, as requested.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -88,6 +88,26 @@ pub struct Rules {
     /// Those of these hosts to which the ignored files go that worktrees get.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub include: Vec<String>,
+    /// Those of these hosts that are clusters, with the order of a job there. Each attempt is such a job, submitted here, and
+    /// works on the files of this machine, so that it is an attempt here in all else. Older versions ignore them, and find no
+    /// machine behind the names in `on`: they start no new work here.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub clusters: BTreeMap<String, JobOrder>,
+}
+
+impl Rules {
+    /// Returns the order of the job that an attempt of this work is: that of the first cluster with its tags, or of the first
+    /// one for work that was begun before it asked for them. `None` if the run has no clusters.
+    pub fn order_of(&self, job: &Job) -> Option<&JobOrder> {
+        let orders = || self.on.iter().filter_map(|seat| Some((seat, self.clusters.get(&seat.host)?)));
+        let fitting = orders().find(|(seat, _)| seat.lacks(job).next().is_none());
+        fitting.or_else(|| orders().next()).map(|(_, order)| order)
+    }
+
+    /// Returns the name of the place of an attempt on `host`, as it is in `on`.
+    pub fn place_of<'a>(&'a self, job: &Job, host: Option<&'a str>) -> &'a str {
+        host.or_else(|| self.order_of(job).map(|order| order.host.as_str())).unwrap_or(Seats::LOCAL)
+    }
 }
 
 /// Places for attempts on one host.
@@ -124,6 +144,7 @@ impl Default for Rules {
             on: Vec::new(),
             lost_ms: None,
             include: Vec::new(),
+            clusters: BTreeMap::new(),
         }
     }
 }
@@ -344,6 +365,34 @@ mod tests {
         ] {
             assert_eq!(of(cwd).as_deref(), expected, "{cwd:?}");
         }
+    }
+
+    #[test]
+    fn an_attempt_is_a_job_of_the_first_cluster_with_its_tags() {
+        let named = |host: &str| JobOrder { host: host.to_owned(), ..JobOrder::default() };
+        let seat = |host: &str, tags: &[&str]| Seats {
+            host: host.to_owned(),
+            cap: 9,
+            tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
+        };
+        let asks = |tags: &[&str]| Job { on: tags.iter().map(|tag| (*tag).to_owned()).collect(), ..Job::default() };
+        let rules = Rules {
+            on: vec![seat("cpu", &[]), seat("gpu", &["gpu"])],
+            clusters: ["cpu", "gpu"].map(|host| (host.to_owned(), named(host))).into(),
+            ..Rules::default()
+        };
+        let of = |rules: &Rules, job: &Job| rules.order_of(job).map(|order| order.host.clone());
+        assert_eq!(of(&rules, &asks(&[])).as_deref(), Some("cpu"));
+        assert_eq!(of(&rules, &asks(&["gpu"])).as_deref(), Some("gpu"));
+        assert_eq!(of(&rules, &asks(&["big"])).as_deref(), Some("cpu"), "never on the login node");
+        assert_eq!(rules.place_of(&asks(&["gpu"]), None), "gpu");
+        let hosts = Rules { on: vec![seat("box", &[])], ..Rules::default() };
+        assert_eq!(of(&hosts, &asks(&[])), None);
+        assert_eq!((hosts.place_of(&asks(&[]), Some("box")), hosts.place_of(&asks(&[]), None)), ("box", Seats::LOCAL));
+        // An older version has no such member.
+        let text = serde_json::to_value(&rules).expect("is JSON");
+        assert_eq!(serde_json::from_value::<Rules>(text).expect("a round trip"), rules);
+        assert!(!serde_json::to_string(&hosts).expect("is JSON").contains("clusters"));
     }
 
     #[test]

@@ -84,6 +84,9 @@ pub struct Progress {
     /// Pid of the worker. `None` if it does not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<i32>,
+    /// Whether the worker of the present attempt was started without a process here: it is a job.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub submitted: bool,
     /// Start of the first attempt in Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_ms: Option<u64>,
@@ -142,8 +145,7 @@ pub struct Progress {
     /// Whether the present attempt was sent to its host. Until it has ended, it belongs to that host.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sent: bool,
-    /// Time in Unix milliseconds since which the host does not answer about the attempt that was sent there. Nothing else tells
-    /// so: a host that takes no more work may still answer about this attempt.
+    /// Time in Unix milliseconds since which the host, although it may take work, does not answer about the attempt sent there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub away_ms: Option<u64>,
     /// What is in the way of the attempt that was sent, although its host answers: its work cannot be taken, for example.

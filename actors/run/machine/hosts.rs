@@ -1,7 +1,7 @@
 //! Jobs whose attempts work on other hosts.
 
 use swarm_model::run::Event;
-use swarm_model::run::progress::{Closed, ClosedKind, Mode, Run, Stage};
+use swarm_model::run::progress::{Closed, ClosedKind, Mode, Progress, Run, Stage};
 use swarm_model::run::words::Word;
 
 use super::abandon::to_wait;
@@ -15,10 +15,16 @@ const BUSY_MS: u64 = 10_000;
 /// Longest pause before a host is tried again.
 const PAUSE_MS_MAX: u64 = 60_000;
 
+/// Reports whether the present attempt has a worker that may run: here, as a job or on a host.
+pub(super) fn has_worker(progress: &Progress) -> bool {
+    progress.pid.is_some() || progress.submitted || progress.sent
+}
+
 impl Turn<'_> {
     /// The worker of the attempt runs, here or on its host.
     pub(super) fn started(&mut self, job: usize, pid: i32) {
         self.run.jobs[job].pid = Some(pid).filter(|pid| *pid != 0);
+        self.run.jobs[job].submitted = pid == 0 && self.run.jobs[job].host.is_none();
         self.run.jobs[job].begun = self.run.plan.topic_of(&self.run.plan.jobs[job]);
         // From here on, an attempt that leaves nothing to land has failed.
         (self.run.jobs[job].conflicted, self.run.jobs[job].conflict_tip) = (false, None);

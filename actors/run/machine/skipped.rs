@@ -102,7 +102,7 @@ impl Machine {
             if matches!(progress.stage, Stage::Done | Stage::Failed) {
                 continue;
             }
-            progress.pid = None;
+            (progress.pid, progress.submitted) = (None, false);
             progress.ended_ms = Some(now_ms);
             match end {
                 ReportedEnd::Done(commit) => {

@@ -25,6 +25,7 @@ mod respawn;
 mod restart;
 mod resume;
 mod run;
+mod run_batch;
 mod run_followed;
 mod run_given_up;
 mod run_gone;

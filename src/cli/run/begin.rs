@@ -224,16 +224,16 @@ fn of_specs(
     check_agents(&planned, &jobs, &config.agents, consent, screen)?;
     advice::check_versions(&jobs, &config.agents, consent, paths)?;
     prepare(&root, &home)?;
+    let limit = limit(args, config.run.limit);
     let rules = Rules {
-        limit: limit(args, config.run.limit),
+        limit,
         groups: config.run.groups.clone(),
         fail_fast: args.fail_fast || config.run.fail_fast.unwrap_or(false),
         merge: settings(args.verify.as_ref(), &root, &home),
         consent,
         asks: swarm_config::repository_approvals(&root).map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?,
-        on: on::seats(&args.on)?,
         lost_ms: on::lost_ms(args.lost.as_ref(), config.run.lost.as_ref())?,
-        include: on::included(&args.on)?,
+        ..on::placed(&args.on, limit)?
     };
     let begun = trust::specs::earlier(&home);
     if let Some(begun) = &begun {
@@ -461,7 +461,9 @@ fn of_file(
         home: &home,
     };
     let (root, base) = question.answer(caller, screen)?;
-    on::check_directories(&jobs, &args.on)?;
+    let limit = limit(args, parsed.limit);
+    let placed = on::placed(&args.on, limit)?;
+    on::check_directories(&jobs, &placed)?;
     let dir = path.parent().unwrap_or(Path::new("/"));
     if root != dir {
         jobs::run_in(&mut jobs, dir);
@@ -475,16 +477,14 @@ fn of_file(
     make_all(&paths.runs())
         .map_err(|error| Failure::system(format!("cannot create {}", paths.runs().display()), &error))?;
     let rules = Rules {
-        limit: limit(args, parsed.limit),
+        limit,
         groups: parsed.groups.clone(),
         fail_fast: args.fail_fast || parsed.fail_fast.unwrap_or(false),
         merge: MergeSettings { verify, ..MergeSettings::default() },
         // A person wrote the commands.
         consent: None,
         asks: Vec::new(),
-        on: on::seats(&args.on)?,
-        lost_ms: None,
-        include: on::included(&args.on)?,
+        ..placed
     };
     Ok(Plan {
         home: home.path().to_string_lossy().into_owned(),

@@ -4,6 +4,7 @@ mod advice;
 pub mod args;
 mod attach;
 mod base;
+mod batch;
 mod begin;
 mod context;
 mod flags;

@@ -1,4 +1,4 @@
-//! `swarm run --on HOST,…`: the hosts of a run, and whether its work can be done there.
+//! `swarm run --on HOST,…`: the hosts or clusters of a run, and whether its work can be done there.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,13 +8,14 @@ use swarm_config::hosts::HostConfig;
 use swarm_config::sections::lost;
 use swarm_hosts::{Fault, FaultKind, Pipe};
 use swarm_model::asks::judge::Consent;
-use swarm_model::run::plan::{Job, Plan, Seats, Work};
+use swarm_model::run::plan::{Job, Plan, Rules, Seats, Work};
 use swarm_model::run::progress::{Progress, Run, Stage};
 use swarm_model::{Caller, Refusal, RefusalKind};
 use swarm_store::repositories::{include, lines};
 use swarm_store::runs::specs::check_id;
 use swarm_sys::duration::NumberOrText;
 
+use super::batch;
 use super::settings;
 use super::tags;
 use super::waits;
@@ -25,27 +26,42 @@ use crate::cli::screen::Screen;
 /// Maximum number of concurrent attempts of a run on a host whose configuration has no number.
 const CAP: usize = 8;
 
-/// Returns the places for attempts on these hosts, in their order.
+/// Returns the rules about where attempts work, for these names of hosts or clusters, in their order. `limit` is the maximum
+/// number of concurrent attempts.
 ///
 /// # Errors
-/// Refuses names that are no hosts.
-pub fn seats(names: &[String]) -> Result<Vec<Seats>, Failure> {
+/// Refuses names that are no hosts, and hosts beside clusters.
+pub fn placed(names: &[String], limit: usize) -> Result<Rules, Failure> {
     if names.is_empty() {
-        return Ok(Vec::new());
+        return Ok(Rules::default());
     }
-    let invalid = |cause: String| Failure::new(RefusalKind::Invalid, cause);
     let configured = swarm_config::places().map_err(invalid)?;
+    let clusters = batch::clusters(names, &configured)?;
+    let on = seats(names, &configured, (!clusters.is_empty()).then_some(limit))?;
+    Ok(Rules { on, clusters, include: included(names)?, ..Rules::default() })
+}
+
+fn invalid(cause: String) -> Failure {
+    Failure::new(RefusalKind::Invalid, cause)
+}
+
+/// Returns the places for attempts on these hosts, in their order. `cap` is that of each of them.
+fn seats(
+    names: &[String],
+    configured: &BTreeMap<String, HostConfig>,
+    cap: Option<usize>,
+) -> Result<Vec<Seats>, Failure> {
     let mut seats: Vec<Seats> = Vec::new();
     for name in names {
         if name.is_empty() {
             return Err(invalid("'--on' has an empty name".to_owned()));
         }
         if name != Seats::LOCAL {
-            swarm_hosts::find(name, &configured)?;
+            swarm_hosts::find(name, configured)?;
         }
         if seats.iter().all(|seat| seat.host != *name) {
             let of_host = configured.get(name);
-            let cap = of_host.and_then(|host| host.cap).unwrap_or(CAP);
+            let cap = cap.or_else(|| of_host.and_then(|host| host.cap)).unwrap_or(CAP);
             let tags = of_host.map(|host| host.tags.clone()).unwrap_or_default();
             seats.push(Seats { host: name.clone(), cap, tags });
         }
@@ -75,6 +91,9 @@ pub fn lost_ms(typed: Option<&String>, configured: Option<&NumberOrText>) -> Res
 /// Refuses what only works here, and a host that needs a person first.
 pub fn check(plan: &Plan, retry_failed: bool, caller: &Caller, screen: &mut Screen) -> Result<(), Failure> {
     tags::check(plan, retry_failed)?;
+    if !plan.rules.clusters.is_empty() {
+        return batch::check(plan, caller, screen);
+    }
     let hosts = plan.rules.on.iter().map(|seat| seat.host.as_str()).filter(|host| *host != Seats::LOCAL);
     let hosts: Vec<&str> = hosts.collect();
     if hosts.is_empty() {
@@ -106,12 +125,12 @@ pub fn check(plan: &Plan, retry_failed: bool, caller: &Caller, screen: &mut Scre
 ///
 /// # Errors
 /// Names the first job with such a directory.
-pub fn check_directories(jobs: &[Job], hosts: &[String]) -> Result<(), Failure> {
+pub fn check_directories(jobs: &[Job], placed: &Rules) -> Result<(), Failure> {
     let is_absolute = |job: &&Job| match &job.work {
         Work::Command(work) => work.cwd.as_deref().is_some_and(|cwd| Path::new(cwd).is_absolute()),
         Work::Spec(_) => false,
     };
-    match jobs.iter().find(is_absolute).filter(|_| hosts.iter().any(|host| host != Seats::LOCAL)) {
+    match jobs.iter().find(is_absolute).filter(|_| has_machines(placed)) {
         Some(job) => {
             let cause = format!("job '{}': cwd is an absolute path, which means nothing on other hosts", job.id);
             let remedy = "name a directory relative to the file, or begin the command with 'cd DIR &&'";
@@ -119,6 +138,11 @@ pub fn check_directories(jobs: &[Job], hosts: &[String]) -> Result<(), Failure> 
         }
         None => Ok(()),
     }
+}
+
+/// Reports whether attempts work on other machines, which do not have the files of this one.
+fn has_machines(rules: &Rules) -> bool {
+    rules.clusters.is_empty() && rules.on.iter().any(|seat| seat.host != Seats::LOCAL)
 }
 
 /// Checks that a person has said for each host whether the ignored files that worktrees get go there.
@@ -268,14 +292,16 @@ pub fn where_it_is(run: &Run, progress: &Progress, clock: &Clock) -> Option<Stri
 
 /// Returns what a person should know about agents on other hosts.
 pub fn note(plan: &Plan) -> Option<String> {
+    if !plan.rules.clusters.is_empty() {
+        return Some(batch::note(&plan.rules));
+    }
     let hosts: Vec<String> = plan.rules.on.iter().map(|seat| format!("{} ({})", seat.host, seat.cap)).collect();
     let is_agent = |job: &Job| match &job.work {
         Work::Spec(work) => work.adapter.as_deref() != Some("shell"),
         Work::Command(_) => false,
     };
     let login = if plan.jobs.iter().any(is_agent) { "; their agents must be logged in there" } else { "" };
-    let is_far = plan.rules.on.iter().any(|seat| seat.host != Seats::LOCAL);
-    let is_bare = is_far && plan.jobs.iter().any(|job| job.branch.is_none());
+    let is_bare = has_machines(&plan.rules) && plan.jobs.iter().any(|job| job.branch.is_none());
     let bare = if is_bare { "; jobs without a worktree begin in an empty directory there" } else { "" };
     (!hosts.is_empty()).then(|| format!("the work is done on {}{login}{bare}", hosts.join(", ")))
 }

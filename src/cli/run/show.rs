@@ -7,6 +7,7 @@ use swarm_model::run::progress::{Mode, Progress, Run, Spent, Stage};
 use swarm_model::{Activity, Doing, Refusal, RefusalKind};
 
 use super::args::Plain;
+use super::batch::Jobs;
 use super::queue::RunQueue;
 use super::{given_up, left, waits};
 use crate::board::run::{self as board, denied, mode, unheard, waiting};
@@ -44,8 +45,8 @@ pub fn status(args: &Plain, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
             screen.aside("note: ", &text);
         }
         return match args.json {
-            true => print(&run, &queue, counts, &damage, screen),
-            false => show(&run, &queue, counts, screen),
+            true => print(&run, &queue, &Jobs::of(&run, paths), counts, &damage, screen),
+            false => show(&run, &queue, &Jobs::of(&run, paths), counts, screen),
         };
     }
     // No journal: only planned, or started by the original program.
@@ -91,7 +92,7 @@ fn sentence(run: &Run) -> String {
     }
 }
 
-fn show(run: &Run, queue: &RunQueue, counts: bool, screen: &mut Screen) -> Result<u8, Failure> {
+fn show(run: &Run, queue: &RunQueue, at_work: &Jobs, counts: bool, screen: &mut Screen) -> Result<u8, Failure> {
     let consent = run.plan.rules.consent.map(|consent| format!(" with consent {}", consent.word()));
     screen.line(&format!("run {} {}{}", run.plan.id, sentence(run), consent.unwrap_or_default()))?;
     let (without_place, clock) = (waits::of(run), Clock::system());
@@ -101,6 +102,7 @@ fn show(run: &Run, queue: &RunQueue, counts: bool, screen: &mut Screen) -> Resul
             _ => format!("waiting: {cause}"),
         });
         let what = waits.or_else(|| to_land(progress)).or_else(|| super::on::where_it_is(run, progress, &clock));
+        let what = what.or_else(|| at_work.words(run, job, progress));
         let what = what.or_else(|| without_place.get(&at).map(|hosts| waits::words(hosts, &clock)));
         let what = what.or_else(|| progress.error.clone());
         let what = what.or_else(|| queue.still_lands(run, progress));
@@ -179,11 +181,21 @@ fn cost(spent: &Spent) -> String {
     }
 }
 
-fn print(run: &Run, queue: &RunQueue, counts: bool, damage: &[String], screen: &mut Screen) -> Result<u8, Failure> {
+fn print(
+    run: &Run,
+    queue: &RunQueue,
+    at_work: &Jobs,
+    counts: bool,
+    damage: &[String],
+    screen: &mut Screen,
+) -> Result<u8, Failure> {
     let jobs = run.plan.jobs.iter().zip(&run.jobs).zip(board::workstreams(run));
     let rows: Vec<_> = jobs
         .map(|((job, progress), mut row)| {
             row.insert("to_land".to_owned(), json!(left::advice(run, job, progress, queue, counts)));
+            if let Some(queued) = at_work.queued(run, job, progress).filter(|_| row["waiting"].is_null()) {
+                row.insert("waiting".to_owned(), json!(queued));
+            }
             row
         })
         .collect();

@@ -1,14 +1,12 @@
 //! `swarm spawn --on NAME`: the worker is a job of Slurm. It is submitted on this machine, whose state directory the nodes
 //! share.
 
+use std::collections::BTreeMap;
+
 use swarm_config::hosts::HostConfig;
-use swarm_hosts::slurm::is_scrubbed;
-use swarm_model::{Attributes, Contract, JobOrder, Refusal, RefusalKind};
+use swarm_model::{Contract, JobOrder, Refusal, RefusalKind};
 
 use crate::cli::args::SpawnArgs;
-
-/// Minutes that a job has in addition to `--timeout`, which its shim keeps.
-const SPARE_MIN: u64 = 5;
 
 /// Returns the flags for a job: windows, restarts and what watches a process do not apply, also if they are configured.
 ///
@@ -48,46 +46,41 @@ fn invalid(cause: String) -> Refusal {
     Refusal::new(RefusalKind::Invalid, cause)
 }
 
-/// Makes the contract that of a job, if one was asked for. Nothing of the caller's process applies on a node, but its
-/// environment, without that of a job of its own.
+/// Makes the contract that of a job, if one was asked for.
 ///
 /// # Errors
 /// Refuses a name that makes no jobs.
 pub fn make_job(args: &SpawnArgs, contract: &mut Contract) -> Result<(), Refusal> {
     let Some(name) = &args.on else { return Ok(()) };
-    contract.job = Some(order(name, args)?);
-    let environment = contract.environment.iter().filter(|(name, _)| !is_scrubbed(name)).cloned().collect::<Vec<_>>();
-    contract.environment = environment.into();
-    (contract.rlimits, contract.nice, contract.attributes) = (Vec::new(), 0, Attributes::default());
-    contract.limits = swarm_model::Limits::default();
+    let configured = swarm_config::hosts().map_err(invalid)?;
+    let mut order = order(name, &configured)?;
+    let limits = args.place.limits;
+    order.ask_for(limits.memory.map(|bytes| format!("--mem={}M", bytes.div_ceil(1 << 20))));
+    order.ask_for(limits.cpu.map(|milli| format!("--cpus-per-task={}", milli.div_ceil(1000))));
+    order.limit(contract.timeout_ms);
+    contract.become_job(order);
     Ok(())
 }
 
-fn order(name: &str, args: &SpawnArgs) -> Result<JobOrder, Refusal> {
-    let configured = swarm_config::hosts().map_err(invalid)?;
+/// Returns the order of jobs of a configured cluster, without anything of a single worker.
+///
+/// # Errors
+/// Refuses a name that makes no jobs.
+pub fn order(name: &str, configured: &BTreeMap<String, HostConfig>) -> Result<JobOrder, Refusal> {
     let Some(config) = configured.get(name) else {
         let refusal = invalid(format!("host '{name}' is not configured"));
         return Err(refusal.remedy(format!("set engine = \"slurm\" in [hosts.{name}] of your configuration")));
     };
-    let host = swarm_hosts::find(name, &configured)?;
+    let host = swarm_hosts::find(name, configured)?;
     let Some(arguments) = host.job_arguments() else {
         let refusal = invalid(format!("host '{name}' makes no jobs"));
         return Err(
             refusal.remedy(format!("run 'swarm --host {name} spawn', or set engine = \"slurm\" in [hosts.{name}]"))
         );
     };
-    let program = program(config)?;
-    let limits = args.place.limits;
-    let minutes = args.timeout.map(|limit| limit.as_secs().div_ceil(60) + SPARE_MIN);
-    let asked = [
-        limits.memory.map(|bytes| format!("--mem={}M", bytes.div_ceil(1 << 20))),
-        limits.cpu.map(|milli| format!("--cpus-per-task={}", milli.div_ceil(1000))),
-        minutes.map(|minutes| format!("--time={minutes}")),
-    ];
-    let arguments = arguments.iter().cloned().chain(asked.into_iter().flatten()).collect();
     let ask = config.ask.as_deref().map(swarm_sys::duration::parse_positive).transpose().map_err(invalid)?;
     let ask_ms = ask.map(|ask| u64::try_from(ask.as_millis()).unwrap_or(u64::MAX));
-    Ok(JobOrder { host: name.to_owned(), program, arguments, ask_ms })
+    Ok(JobOrder { host: name.to_owned(), program: program(config)?, arguments: arguments.to_vec(), ask_ms })
 }
 
 /// Returns the path of `swarm` on the nodes: the configured one, or that of this program, which they have to share.

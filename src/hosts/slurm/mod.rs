@@ -24,15 +24,12 @@ use jobs::{Job, State};
 pub use look::{Look, look, version};
 pub use over::{Fate, fate_of};
 pub use submit::{Asked, Submitted, cancel, submit};
+pub use swarm_model::is_scrubbed;
 
 /// Directories of the state directories of such hosts.
 const STATES: &str = "~/.swarm/alloc";
 /// Variables of the home that a job and its steps get. All others are those of a login shell there.
 pub const EXPORTED: &str = "--export=HOME,USER,LOGNAME,SHELL,PATH,LANG";
-/// Variables of the caller that commands of Slurm would obey: it may work in another job.
-const SCRUBBED: [&str; 6] = ["SLURM_", "SLURMD_", "SBATCH_", "SRUN_", "SALLOC_", "SCANCEL_"];
-/// Says where the cluster is.
-const KEPT: &str = "SLURM_CONF";
 
 /// How the allocations of a host are made and reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,11 +54,6 @@ impl Slurm {
 /// Returns the state directory of a host that has none in its configuration.
 pub(crate) fn state_of(name: &str) -> String {
     format!("{STATES}/{name}")
-}
-
-/// Reports whether a variable with this name makes commands of Slurm do something else.
-pub fn is_scrubbed(name: &str) -> bool {
-    name != KEPT && SCRUBBED.iter().any(|start| name.starts_with(start))
 }
 
 /// Removes the variables that commands of Slurm would obey.

@@ -1,6 +1,7 @@
 //! Runs on disk: journals, `.arial/state.json`, prompts, and the results of attempts.
 
 pub mod asking;
+mod batch;
 mod behind;
 pub mod denied;
 mod earlier;

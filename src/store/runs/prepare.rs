@@ -21,6 +21,7 @@ use super::seal::{Sealed, Seals};
 use swarm_config::defaults;
 
 use super::asking::{self, Attempt};
+use super::batch;
 use super::behind::{self, Behind};
 use super::earlier::{conversation, is_in_new_place};
 use super::ends::{errors_of, first, killed, tail, unknown_end};
@@ -87,10 +88,11 @@ fn prepared(now: &Now, caller: &Caller, executable: &Path, paths: &Paths) -> Res
                     order_attempt(now, work, (&dir, &seals), behind.as_ref(), paths)?;
                 }
             }
-            let executable = executable.to_string_lossy().into_owned();
+            let executable = batch::program(plan, asked, caller, executable);
             contract.argv = vec![executable, order::VERB.to_owned(), dir.to_string_lossy().into_owned()];
         }
     }
+    batch::submit(plan, asked, &mut contract);
     Ok(SpawnRequest {
         caller: Caller { request, cwd: plan.root.clone(), ..caller.clone() },
         name: now.worker(),
@@ -457,10 +459,13 @@ fn evident(now: &Now, exit: Option<&ExitRecord>, paths: &Paths) -> (Outcome, Spe
             _ => lost("ended by a signal that swarm did not send, such as that of a shutdown"),
         },
         (Some(Reason::Stopped | Reason::Closed | Reason::Abandoned), _) => Outcome::Stopped,
-        (Some(Reason::Timeout), _) => {
-            let limit = asked.timeout_ms.unwrap_or_default() / 1000;
-            task(format!("timed out after {limit} s"), None)
-        }
+        (Some(Reason::Timeout), _) => task(
+            match asked.timeout_ms {
+                Some(limit_ms) => format!("timed out after {} s", limit_ms / 1000),
+                None => "reached the time limit of its job".to_owned(),
+            },
+            None,
+        ),
         (Some(Reason::Output), _) => task("exceeded its output limit".to_owned(), None),
         (_, Some(left)) => left.outcome,
         (Some(Reason::OutOfMemory), None) => task("ran out of memory".to_owned(), None),
