@@ -15,9 +15,8 @@ use super::orphans::Sessions;
 const ANCESTORS_MAX: usize = 4096;
 
 /// Returns the work of an agent, in this state directory, below which a process runs. `None` if there is none. The shim of a
-/// worker is an ancestor of its processes, because those that lose their parent become its children. If the shim is killed,
-/// they become children of the fork server; if that has ended, too, or did not start the shim, their session tells. A process
-/// that has ended cannot be examined. Must be called in the supervisor.
+/// worker is an ancestor of its processes, because those that lose their parent become its children. If the shim was killed,
+/// their session tells. A process that has ended cannot be examined. Must be called in the supervisor.
 pub fn below(pid: i32, paths: &Paths) -> Option<Below> {
     let own = i32::try_from(std::process::id()).ok()?;
     let (mut pid, mut child, mut sessions) = (pid, None, Sessions::default());

@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::prctl;
 use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::sys::socket::{
     AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, sendmsg, socketpair,
@@ -148,9 +147,7 @@ fn serve() -> io::Result<std::convert::Infallible> {
         title.set(&[b"swarm", b"__forkserver", &root]);
         title
     });
-    // What a killed shim leaves stays below the supervisor, so that no request of it counts as one of a person.
-    let _ = prctl::set_child_subreaper(true);
-    // Shims, and what they leave, are never waited for, so the kernel must reap them.
+    // Shims are never waited for, so the kernel must reap them.
     // SAFETY: ignoring installs no handler.
     #[expect(unsafe_code, reason = "sigaction is unsafe for handlers, of which this has none")]
     unsafe { signal(Signal::SIGCHLD, SigHandler::SigIgn) }?;
