@@ -154,7 +154,7 @@ pub struct CleanRequest {
     /// Whether to delete a branch that was made for the worker, if its base contains it.
     #[serde(default)]
     pub drop_branch: bool,
-    /// As for a kill.
+    /// See [`KillRequest::started_by`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_by: Option<String>,
 }

@@ -112,6 +112,9 @@ impl EffectRunner {
                 Ok(facts) => End::of(facts),
                 Err(error) => {
                     tracing::warn!(worker = %name, %error, "cannot read the records of a job yet");
+                    if self.is_stopping().await {
+                        return End::default();
+                    }
                     tokio::time::sleep(LOOK).await;
                     continue;
                 }

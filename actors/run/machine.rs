@@ -18,7 +18,7 @@ pub use self::pauses::{LIMIT_MS_MAX, LIMITED_MAX, LOST_MAX, PASSING_MAX, PAUSE_M
 use self::pauses::{count, limit_pause_ms, pause_ms};
 pub use self::skipped::ReportedEnd;
 use super::next::next;
-use super::place::{Place, Seating};
+use super::place::{Place, Seating, room};
 use swarm_model::run::progress::{Mode, Progress, Run, Spent, Stage, Verdict};
 use swarm_model::run::words::Word;
 use swarm_model::run::{Abandoned, Event, FaultKind, Merged, Outcome};

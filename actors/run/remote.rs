@@ -216,7 +216,7 @@ impl EffectRunner {
         self.tell(event);
     }
 
-    /// The same for a host that may be tried again, but soon after a change of the network if the host is out of reach.
+    /// Sends [`Event::HostDue`] at `at_ms`, in Unix milliseconds, or soon after a change of the network if the host is out of reach.
     pub(super) async fn arm_host(&self, host: String, at_ms: u64, is_away: bool) {
         let clock = self.ports.clock.as_ref();
         let changed = async {

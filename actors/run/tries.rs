@@ -26,7 +26,7 @@ pub(super) struct Tries<'a> {
     is_lost: bool,
     /// Number of times that the host answered, and something was in the way.
     blocks: u32,
-    /// What was reported to be in the way.
+    /// Obstacle that was reported last.
     pub(super) told: Option<String>,
     /// Resolves when the network has changed. `None` before the first pause of an outage.
     changed: Option<BoxFuture<'static, ()>>,
@@ -124,7 +124,7 @@ fn pause_ms(count: u32) -> u64 {
     (PAUSE_MS << count.min(16)).min(PAUSE_MS_MAX)
 }
 
-/// What a fault is about.
+/// Fault, by whom it concerns.
 pub(super) enum Fault {
     /// The host.
     Closed(ClosedKind, String),

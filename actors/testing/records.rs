@@ -43,7 +43,7 @@ struct Inner {
     notes: std::collections::BTreeSet<(String, u64, Note)>,
     damaged: Vec<Key>,
     broken: BTreeMap<String, String>,
-    /// What the batch system has said about jobs.
+    /// Answers of the batch system about jobs.
     said: BTreeMap<Key, (String, Option<Over>)>,
     /// Highest generation that was removed, of each name.
     removed: BTreeMap<String, u64>,

@@ -52,11 +52,6 @@ impl Answers {
         }
     }
 
-    /// Collects the result for a worker without printing a line.
-    pub fn keep(&mut self, worker: &WorkerLine) {
-        self.workers.push(worker_object(worker));
-    }
-
     fn line(&mut self, line: &str, object: Map<String, Value>, screen: &mut Screen) {
         self.workers.push(object);
         if !self.as_json && self.broken.is_none() {

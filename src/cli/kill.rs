@@ -1,6 +1,6 @@
 //! `swarm kill`: asks the supervisor to stop workers.
 
-use swarm_model::{Answer, KillRequest, RefusalKind, Row, Scope, WorkerLine, WorkerView};
+use swarm_model::{KillRequest, RefusalKind, Row, Scope, WorkerView};
 
 use super::answers::Answers;
 use super::args::KillArgs;
@@ -36,11 +36,6 @@ pub fn run(args: &KillArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
         post_raw(paths, &request, &mut |answer| told.tell(answer, "killed", screen))?;
     }
     told.end("swarm.killed/1", screen)
-}
-
-/// Reports whether the arguments choose workers without naming them, and nothing but their processes is to be removed.
-fn is_of_many(args: &KillArgs) -> bool {
-    (args.all || args.tagged.is_given() || args.here) && !args.rm_worktree
 }
 
 /// Reports whether the end of a worker is recorded, nothing of it runs, and nothing will start it again.

@@ -198,7 +198,7 @@ fn load_once(paths: &Paths, detail: Detail, pick: Pick<'_>) -> Result<Registry, 
     let unopened = |error: io::Error| unread(&format!("cannot read {}: {error}", paths.workers().display()));
     let seen = summarize_rows(paths, &rows, detail, &mut registry.warnings).map_err(unopened)?;
     let mut rows: Vec<(Arc<Row>, Seen)> = rows.into_iter().zip(seen).collect();
-    let lost = unlisted_rows(paths, &records, (&rows, &registry.unreadable), pick).map_err(unopened)?;
+    let lost = unlisted_rows(paths, &records, &rows, &registry.unreadable, pick).map_err(unopened)?;
     if !lost.is_empty() {
         rows.retain(|(row, _)| lost.iter().all(|lost| lost.name != row.name));
         registry.unlisted = lost.iter().map(|row| row.name.clone()).collect();
@@ -236,7 +236,8 @@ fn load_once(paths: &Paths, detail: Detail, pick: Pick<'_>) -> Result<Registry, 
 fn unlisted_rows(
     paths: &Paths,
     records: &DiskRecords,
-    (rows, unreadable): (&[(Arc<Row>, Seen)], &[(String, String)]),
+    rows: &[(Arc<Row>, Seen)],
+    unreadable: &[(String, String)],
     pick: Pick<'_>,
 ) -> io::Result<Vec<Row>> {
     let mut listed = Listed::new();

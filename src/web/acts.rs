@@ -61,7 +61,7 @@ pub enum Act {
     },
 }
 
-/// What an act names on the board, as it is there now.
+/// Row of the board that an act names, as it is now.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Found {
     Nothing,

@@ -1,4 +1,4 @@
-//! What flows ask of people, as the page shows and answers it. The words of the verb come from the board, never from the page.
+//! Requests of flows to people, as the page shows and answers them. The words of the verb come from the board, never from the page.
 
 use serde::Deserialize;
 use serde_json::Value;

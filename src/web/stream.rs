@@ -199,7 +199,7 @@ mod tests {
         std::fs::rename(root.join("new"), root.join("state.json")).expect("renamed");
     }
 
-    /// As over a connection that stops for a minute.
+    /// A connection that stops for a minute, for example.
     #[tokio::test]
     async fn a_tab_that_does_not_read_gets_the_latest_when_it_does_and_nothing_is_queued() {
         let dir = tempfile::tempdir().expect("a directory");

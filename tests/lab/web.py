@@ -11,7 +11,7 @@ from pathlib import Path
 
 from . import cases
 from .chromium import Chromium
-from .rig import Rig
+from .rig import Rig, wait_until
 
 HOSTILE = "x\u202e<img src=x onerror=alert(1)>"
 AXE = "LAB_AXE"
@@ -76,7 +76,10 @@ def answers(rig: Rig, browser: Chromium) -> list[str]:
     browser.until("document.activeElement.value === 'red'")
     browser.press("Enter")
     browser.until("document.title === 'swarm'")
-    answer = (Path(rig.repo) / "answer").read_text()
+    # The page may know before the worker has written it.
+    file = Path(rig.repo) / "answer"
+    wait_until(lambda: file.read_text().endswith("\n"), 10, "the worker has the answer")
+    answer = file.read_text()
     findings = [] if answer == "red\n" else [f"answer: {answer!r}"]
     browser.value("document.activeElement.blur()")
     browser.press("x")

@@ -19,14 +19,14 @@ use swarm_model::run::progress::Mode;
 pub enum ResolverMessage {
     /// A resolver asks for a place. The answer is its turn, if it has to wait.
     Asks(u64, RpcReplyPort<Option<oneshot::Receiver<()>>>),
-    /// It has ended, or does not wait any more.
+    /// The resolver has ended, or does not wait any more.
     Left(u64),
 }
 
 /// Resolvers of the run's work.
 #[derive(Default)]
 pub(super) struct Resolvers {
-    /// Those that have a place.
+    /// Numbers of the resolvers that have a place.
     running: BTreeSet<u64>,
     waiting: VecDeque<(u64, oneshot::Sender<()>)>,
 }

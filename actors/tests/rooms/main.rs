@@ -32,6 +32,7 @@ mod run_gone;
 mod run_hosts;
 mod run_left;
 mod run_redial;
+mod run_resolvers;
 mod run_rules;
 mod run_stuck;
 mod run_unfit;

@@ -22,7 +22,7 @@ const COMMIT_DIGITS: usize = 12;
 pub struct Plain {
     /// Start of the run in Unix milliseconds, from which elapsed times are counted. `None` before the first line.
     began_ms: Option<u64>,
-    /// What each workstream was last shown to wait for.
+    /// Request or obstacle for which each workstream was last shown to wait.
     waits: BTreeMap<String, String>,
 }
 

@@ -1,6 +1,6 @@
 //! `swarm run status` and `--dry-run`: the progress of a run, and what a run would do.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use swarm_model::merge::BASE_FAILS;
 use swarm_model::run::plan::{Job, Plan, Work};
 use swarm_model::run::progress::{Mode, Progress, Run, Spent, Stage};
@@ -193,7 +193,9 @@ fn print(
     let rows: Vec<_> = jobs
         .map(|((job, progress), mut row)| {
             row.insert("to_land".to_owned(), json!(left::advice(run, job, progress, queue, counts)));
-            if let Some(queued) = at_work.queued(run, job, progress).filter(|_| row["waiting"].is_null()) {
+            if let Some(queued) =
+                at_work.queued(run, job, progress).filter(|_| row.get("waiting").is_none_or(Value::is_null))
+            {
                 row.insert("waiting".to_owned(), json!(queued));
             }
             row

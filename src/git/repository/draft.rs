@@ -17,13 +17,15 @@ use crate::worktrees::admin;
 #[derive(Debug)]
 pub(crate) struct Draft {
     new: Scratch,
-    /// Identity of the copy, before git replaced it.
-    copied: Option<Id>,
+    /// Stamp of the copy, before git replaced it.
+    copied: Option<Stamp>,
     index: PathBuf,
     lock: Option<Lock>,
 }
 
 type Id = (u64, u64);
+/// Identity, and time of the last change. The number alone may be given again at once.
+type Stamp = (Id, i64, i64);
 
 impl Draft {
     /// Locks the index in `git_dir` and copies it.
@@ -40,7 +42,7 @@ impl Draft {
         let draft = Self::without_content(git_dir, None);
         let copied = admin::copy_index(&draft.index, draft.path());
         admin::ignore_missing(copied).map_err(Fault::at(&draft.index)).map_err(CliError::Record)?;
-        Ok(Self { copied: id(draft.path()), ..draft })
+        Ok(Self { copied: stamp(draft.path()), ..draft })
     }
 
     /// Locks the index in `git_dir`, for a new one that has nothing of it.
@@ -62,7 +64,7 @@ impl Draft {
 
     /// Puts what git wrote in place, and releases the lock. Replaces a link instead of following it.
     pub(crate) fn install(self) -> Result<(), Fault> {
-        let made = id(self.path());
+        let made = stamp(self.path());
         if self.lock.is_some() && made.is_some() && made != self.copied {
             fs::rename(self.path(), &self.index).map_err(Fault::at(&self.index))?;
         }
@@ -110,6 +112,10 @@ impl Drop for Lock {
 
 fn id(path: &Path) -> Option<Id> {
     fs::symlink_metadata(path).ok().map(|seen| (seen.dev(), seen.ino()))
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    fs::symlink_metadata(path).ok().map(|seen| ((seen.dev(), seen.ino()), seen.ctime(), seen.ctime_nsec()))
 }
 
 /// Whether git writes an index.

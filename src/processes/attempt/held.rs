@@ -58,7 +58,7 @@ pub struct Held {
     waits: bool,
     /// What is to be reported.
     news: Vec<String>,
-    /// What the agent was allowed last, until that is reported.
+    /// Last permission of the agent, until it is reported.
     allowed: Option<String>,
 }
 

@@ -261,7 +261,7 @@ pub fn remove_tree(host: &Host, attempt: &Attempt, tree: &Path, caller: &Caller)
     remove_tree_of(host, attempt, host.worker(attempt)?, tree, caller)
 }
 
-/// The same for the life of a worker that was found. A life that was started since is left alone, with the worktree.
+/// Removes the worktree of the life of a worker that was found. A life that was started since is left alone, with the worktree.
 pub fn remove_tree_of(
     host: &Host,
     attempt: &Attempt,
