@@ -220,7 +220,7 @@ fn what_is_due_each_minute_are_the_workers_alone() {
     let mut source = Source::at(&Paths::new(&root), None).expect("starts");
     let mut board = Board::default();
     until(&mut source, &mut board, &[]);
-    // What the kernel tells is not understood any more.
+    // The source can no longer tell what an event of the kernel is about.
     source.about.clear();
     journal::begin(&Home::new(&home), &two_jobs(&home), "r").expect("begun");
     register(&root, &home);

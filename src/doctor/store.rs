@@ -150,7 +150,7 @@ fn records(patient: &Patient, registry: &Registry) -> (Vec<Finding>, Vec<Finding
         // A starting supervisor inserts the row again.
         Finding::error("registry", what).repair(Repair::RestartSupervisor)
     });
-    // One finding about that file is enough.
+    // Damage of `exit.slots` is reported once, and not for each worker.
     let slots = swarm_store::exits::damage(patient.paths.root());
     let unreadable = scan.unreadable.iter().filter(|one| Some(&one.cause) != slots.as_ref()).map(|one| {
         let what =

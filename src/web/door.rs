@@ -85,7 +85,7 @@ pub fn serve(listener: Listener, router: Router) -> io::Result<impl Future<Outpu
 
 async fn talk(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, router: Router) {
     let mut builder = Builder::new(TokioExecutor::new()).http1_only();
-    // One request for each connection: one that is kept would keep a place.
+    // One request for each connection: an idle connection would occupy a place.
     let mut http = builder.http1();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_MAX).keep_alive(false);
     http.max_buf_size(HEAD_BYTES_MAX).max_headers(HEADERS_MAX);

@@ -200,7 +200,7 @@ struct Asked {
 async fn request(State(site): State<Arc<Site>>, Query(asked): Query<Asked>) -> Result<Json<Value>, Refused> {
     let (id, line) = ([asked.id.as_str()], |words: &[&str]| Line::new(words));
     let mut text = said(&site, &line(&["approvals"]).names(id), None, Part::Begin).await?;
-    // Its questions and their options, for buttons.
+    // The page makes buttons of the questions and their options.
     let _permit = site.reads.acquire().await;
     let listed = verbs::read(&line(&["approvals", "--json"]).names(id), READ_MAX).await;
     let listed = listed.ok().and_then(|said| serde_json::from_slice::<Value>(&said.out).ok());

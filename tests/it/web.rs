@@ -190,8 +190,8 @@ fn peers_that_stop_block_nobody() {
     peer.write_all(parts[3].as_bytes()).expect("sent");
     assert_eq!(web.get("/v1/hello").status, 200);
     rig.swarm(&["kill", "a"]).ok();
-    wait_until("the change is told", SOON, || lines.try_iter().any(|line| line["workers"][0]["state"] == "stopped"));
-    // It ends although all of them are there.
+    wait_until("the change arrives", SOON, || lines.try_iter().any(|line| line["workers"][0]["state"] == "stopped"));
+    // The program ends although these connections are open.
     proc::signal(i32::try_from(web.child.id()).expect("a pid"), Signal::TERM);
     assert_eq!(web.child.wait().expect("ended").code(), Some(0));
 }
@@ -207,7 +207,7 @@ fn the_page_gets_the_board_and_the_window() {
     assert_eq!(first["workers"], json!([]));
     rig.spawn_sh("w", &["--tmux", "--env", "KEY=secret"], "printf '\\033[31mred\\033[m <b>'; exec sleep 600");
     let mut row = json!(null);
-    wait_until("the worker is told", SOON, || {
+    wait_until("the stream shows that the worker runs", SOON, || {
         row = next()["workers"][0].clone();
         row["state"] == "running"
     });

@@ -88,9 +88,9 @@ pub struct Rules {
     /// Those of these hosts to which the ignored files go that worktrees get.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub include: Vec<String>,
-    /// Those of these hosts that are clusters, with the order of a job there. Each attempt is such a job, submitted here, and
-    /// works on the files of this machine, so that it is an attempt here in all else. Older versions ignore them, and find no
-    /// machine behind the names in `on`: they start no new work here.
+    /// Clusters among the names in `on`, each with the settings of a job. An attempt there is a job that is submitted from this
+    /// machine and works on its files; in all else it is a local attempt. Older versions ignore this field, find no machine with
+    /// the name, and start no new work.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub clusters: BTreeMap<String, JobOrder>,
 }

@@ -64,7 +64,7 @@ impl State {
             && let Some((number, turn)) = self.resolvers.waiting.pop_front()
         {
             self.resolvers.running.insert(number);
-            // One that is gone meanwhile says so by a message.
+            // A resolver that is gone sends `Left`.
             let _ = turn.send(());
         }
     }

@@ -187,7 +187,7 @@ async fn a_symbolic_base_moves_what_it_leads_to_with_the_logs_of_both() {
         let log = fs::read_to_string(site.fix.repo.join(".git/logs").join(name)).unwrap();
         assert!(log.ends_with("\tswarm: landed\n"), "{name}: {log}");
     }
-    // It leads to no commit.
+    // The two references lead to each other.
     site.fix.git(&["symbolic-ref", "refs/heads/trunk", "refs/heads/main"]);
     let fault = DirectUpdate::start(&workspace).err().expect("refused");
     assert!(fault.cause.ends_with("is a symbolic reference that leads to no branch"), "{fault}");

@@ -62,7 +62,7 @@ pub(crate) fn clear_locks_of_killed(
     if !found.iter().all(|(_, (uid, _))| is_own(*uid)) || !no_git_works_in(dirs, GIT_MAX) {
         return None;
     }
-    // What has been made meanwhile belongs to a git that nobody has looked for.
+    // A lock that was made during the search may belong to a git that began after it.
     let same = found.into_iter().filter(|(lock, known)| identity(lock).as_ref() == Some(known));
     clear_stale_locks(&same.map(|(lock, _)| lock.clone()).collect::<Vec<_>>(), since);
     Some(locks.iter().filter(|lock| lock.exists()).cloned().collect())
