@@ -28,6 +28,9 @@ def page(scene, *flags: str):
                 browser.show("light", 1280)
                 browser.open(web.stdout.readline().strip())
                 findings = scene(rig, browser)
+            except AssertionError as error:
+                said = browser.value("[...document.querySelectorAll('#done, #ask[open], #link')].map((one) => one.textContent).join(' | ')")
+                raise AssertionError(f"{error}; the page says {said!r}") from error
             finally:
                 web.terminate()
                 code = web.wait(10)
@@ -89,6 +92,8 @@ def answers(rig: Rig, browser: Chromium) -> list[str]:
     findings += [] if rig.row("w") else ["Escape is no consent"]
     browser.press("x")
     browser.until("document.querySelector('dialog').open")
+    # The end of a question is told after the next one has been asked.
+    browser.value("document.querySelector('dialog').close(); document.querySelector('.acts .danger').click()")
     browser.press("Tab")
     browser.press("Enter")
     browser.until(row("w") + "?.querySelector('.state').textContent === 'stopped'")

@@ -152,16 +152,22 @@ const toast = (text, bad) => {
 	if (!bad) toast.timer = setTimeout(() => { node.hidden = true; }, 4000);
 };
 
+/** Ends the question that is open with its answer. */
+let settle = () => {};
+
 /** Asks before something that cannot be taken back. Nothing is preset. */
 const confirm = (text, yes) =>
 	new Promise((resolve) => {
 		const dialog = $('ask');
-		const end = (said) => () => { dialog.onclose = null; dialog.close(); resolve(said); };
+		settle(false);
+		const end = (said) => () => { dialog.close(); resolve(said); };
+		settle = resolve;
 		dialog.replaceChildren(
 			el('h2', { id: 'ask-title', tabIndex: -1, autofocus: true }, text),
 			el('div', { class: 'answers' }, el('button', { type: 'button', class: 'danger', click: end(true) }, yes), el('button', { type: 'button', click: end(false) }, 'No')),
 		);
-		dialog.onclose = () => resolve(false);
+		// The event is told later: it may be of a question before this one.
+		dialog.onclose = () => { if (!dialog.open) resolve(false); };
 		dialog.showModal();
 	});
 
@@ -219,6 +225,7 @@ const help = () => {
 	const on = localStorage.getItem('swarm-keys') !== 'off';
 	const box = el('input', { type: 'checkbox', checked: on, change: () => localStorage.setItem('swarm-keys', box.checked ? 'on' : 'off') });
 	const terms = KEYS.flatMap(([key, what]) => [el('dt', {}, el('kbd', {}, key)), el('dd', {}, what)]);
+	settle(false);
 	dialog.onclose = null;
 	dialog.replaceChildren(
 		el('h2', { id: 'ask-title' }, 'Keys'), el('dl', {}, terms),
