@@ -1,18 +1,47 @@
-//! Commits that a person is making in a checkout. While the message is open, git holds no lock, and it refuses the commit if
-//! the base has moved meanwhile.
+//! Gits of a person that are at work in a checkout. While the message of a commit is open, git holds no lock, and it refuses
+//! the commit if the base has moved meanwhile. Some commands read the index before they lock it, and would then write back
+//! the one that a landing has replaced.
 
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use swarm_model::merge::queue::Obstacle;
 use swarm_sys::procfs;
 
+use crate::repository::holders;
+
 /// Commands of git that make a commit on the branch that is checked out.
 const COMMANDS: [&[u8]; 5] = [b"commit", b"merge", b"cherry-pick", b"revert", b"am"];
+/// Commands of git that may take long and write no index.
+const WITHOUT_INDEX: [&[u8]; 20] = [
+    b"archive",
+    b"blame",
+    b"bundle",
+    b"cat-file",
+    b"daemon",
+    b"diff",
+    b"fetch",
+    b"fsck",
+    b"fsmonitor--daemon",
+    b"gc",
+    b"grep",
+    b"log",
+    b"maintenance",
+    b"pack-objects",
+    b"prune",
+    b"push",
+    b"repack",
+    b"rev-list",
+    b"show",
+    b"upload-pack",
+];
+/// Time limit for gits that may have read an index before it was replaced.
+const INDEX_MAX: Duration = Duration::from_secs(5);
 /// Options of git that take the next word.
 const WITH_VALUE: [&[u8]; 6] = [b"-C", b"-c", b"--git-dir", b"--work-tree", b"--namespace", b"--config-env"];
 /// Files with messages that a person writes.
@@ -33,24 +62,47 @@ pub(super) fn commit_in(tree: &Path, git_dir: &Path) -> Option<PathBuf> {
     Some(Path::new(PROC).join(pid.to_string()))
 }
 
-/// Reports whether a process is a git that makes a commit in this directory. git changes to the root of the checkout.
+/// Reports whether a process is a git that makes a commit in this directory.
 fn commits(pid: i32, tree: &Path) -> bool {
-    procfs::command(pid).as_deref() == Some(GIT)
-        && procfs::dir(pid).is_some_and(|dir| dir == tree)
-        && fs::read(format!("{PROC}/{pid}/cmdline")).is_ok_and(|words| makes_commit(&words))
+    runs_in(pid, tree, |command| command.is_some_and(|command| COMMANDS.contains(&command)))
 }
 
-/// Reports whether the words of a git, each with a zero byte at its end, are those of a command that makes a commit.
-fn makes_commit(words: &[u8]) -> bool {
-    let mut words = words.split(|byte| *byte == 0).skip(1);
+/// Waits until the gits that work in one of the checkouts `trees` now, and may write its index, have ended. Gives up after
+/// a few seconds.
+pub(super) fn wait_for_writers<'a>(trees: impl Iterator<Item = &'a Path>) {
+    let trees: Vec<PathBuf> = trees.filter_map(|tree| tree.canonicalize().ok()).collect();
+    let (deadline, writes) = (Instant::now() + INDEX_MAX, |command: Option<&[u8]>| {
+        command.is_some_and(|command| !WITHOUT_INDEX.contains(&command))
+    });
+    let all = if trees.is_empty() { Vec::new() } else { procfs::all().unwrap_or_default() };
+    for pid in all {
+        let is_there = || trees.iter().any(|tree| runs_in(pid, tree, writes));
+        if let Some(id) = Pid::from_raw(pid)
+            && !holders::ends_or_leaves(id, deadline, is_there)
+        {
+            tracing::warn!(pid, "a git that may have read the index before the base has moved is still running");
+        }
+    }
+}
+
+/// Reports whether a process is a git that executes such a command in this directory. git changes to the root of the checkout.
+fn runs_in(pid: i32, tree: &Path, is_one: impl Fn(Option<&[u8]>) -> bool) -> bool {
+    procfs::dir(pid).is_some_and(|dir| dir == tree)
+        && procfs::command(pid).as_deref() == Some(GIT)
+        && fs::read(format!("{PROC}/{pid}/cmdline")).is_ok_and(|words| is_one(command(&words)))
+}
+
+/// Returns the command among the words of a git, each with a zero byte at its end.
+fn command(words: &[u8]) -> Option<&[u8]> {
+    let mut words = words.split(|byte| *byte == 0).skip(1).filter(|word| !word.is_empty());
     while let Some(word) = words.next() {
         if WITH_VALUE.contains(&word) {
             words.next();
         } else if !word.starts_with(b"-") {
-            return COMMANDS.contains(&word);
+            return Some(word);
         }
     }
-    false
+    None
 }
 
 /// Returns the process that an obstacle is, as [`commit_in`] has named it.
@@ -77,11 +129,14 @@ pub(super) fn end_of(pid: i32) -> io::Result<Option<OwnedFd>> {
 #[cfg(test)]
 mod tests {
     use std::io::Write as _;
+    use std::os::unix::fs::PermissionsExt as _;
     use std::process::{Command, Stdio};
     use std::sync::Arc;
+    use std::thread;
 
     use swarm_model::merge::Landing;
 
+    use super::super::checkout::retry_until;
     use super::super::cleared;
     use super::super::tests_checkout::Site;
     use super::*;
@@ -89,7 +144,8 @@ mod tests {
 
     #[test]
     fn only_commands_that_make_a_commit_count() {
-        let makes = |line: &str| makes_commit(line.replace(' ', "\0").as_bytes());
+        let words = |line: &str| line.replace(' ', "\0");
+        let makes = |line: &str| command(words(line).as_bytes()).is_some_and(|command| COMMANDS.contains(&command));
         for line in ["git commit", "git -C /r -c a=b commit --amend", "git --no-pager merge --edit x", "git am"] {
             assert!(makes(line), "{line}");
         }
@@ -127,5 +183,41 @@ mod tests {
         waits.await.expect("no panic").expect("cleared");
         assert_eq!(site.land("topic").await, Landing::Done(Vec::new()));
         assert_eq!(text(&site.fix.git(&["log", "-1", "--format=%s", "main^1"])), "of a person");
+    }
+
+    /// The commit has read the index when the hook asks which files have changed, and not locked it yet.
+    #[tokio::test]
+    async fn a_commit_that_has_read_the_index_does_not_write_it_back() {
+        let site = Site::new();
+        site.branch("topic", "echo topic > t");
+        let repo = &site.fix.repo;
+        let [begun, ends] = ["begun", "ends"].map(|name| {
+            let fifo = site.fix.root.join(name);
+            assert!(Command::new("mkfifo").arg(&fifo).status().expect("made").success());
+            fifo
+        });
+        fs::write(repo.join("mine"), "mine\n").expect("written");
+        site.fix.git(&["add", "mine"]);
+        let hook = site.fix.root.join("hook");
+        let script = format!("#!/bin/sh\n: > {}\n: < {}\nprintf '/\\0'\n", begun.display(), ends.display());
+        fs::write(&hook, script).expect("written");
+        fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).expect("set");
+        let mut commit = Command::new("git");
+        commit.arg("-c").arg(format!("core.fsmonitor={}", hook.display())).args(["commit", "-qm", "mine"]);
+        commit.current_dir(repo).env_clear().envs(site.fix.caller.environment.iter().cloned());
+        let mut commit = commit.stderr(Stdio::null()).spawn().expect("started");
+        drop(fs::File::open(&begun).expect("the hook runs"));
+        let refs = repo.join(".git/refs/heads");
+        let base = fs::read(refs.join("main")).expect("read");
+        let moves = thread::spawn(move || {
+            let is_moved = || Ok(fs::read(refs.join("main")).is_ok_and(|now| now != base));
+            let is_moved = retry_until(&refs, Duration::from_secs(60), is_moved).expect("watched");
+            drop(fs::OpenOptions::new().write(true).open(&ends).expect("the hook waits"));
+            is_moved
+        });
+        assert_eq!(site.land("topic").await, Landing::Done(Vec::new()));
+        assert!(moves.join().expect("no panic"), "the base has moved");
+        assert!(!commit.wait().expect("ended").success(), "the base has moved meanwhile");
+        assert_eq!(text(&site.fix.git(&["status", "--porcelain"])), "A  mine", "only the person's change is staged");
     }
 }

@@ -12,6 +12,7 @@ use git2::{Oid, Repository};
 use swarm_model::merge::Landing;
 use swarm_model::merge::queue::{Item, Queue, State};
 
+use super::at_work;
 use super::checkout::{self, Marker, Updated};
 use super::complete;
 use super::reference::{Move, RefUpdate};
@@ -129,6 +130,8 @@ fn move_base(workspace: &Workspace, plan: &mut checkout::Plan, from: &str, to: &
     // A base that has moved must not point ahead of files that a power cut can still empty.
     sync_file_systems(plan.trees())?;
     update.commit(to_move)?;
+    // With our lock, a git that has read the old index cannot write it back.
+    at_work::wait_for_writers(plan.trees());
     plan.unlock()?;
     // The marker may go only after everything else is durable, and so may the word that the item has landed.
     sync_file_systems(plan.trees().chain([workspace.common.as_path()]))?;

@@ -138,7 +138,7 @@ pub(crate) fn wait_for_marked_git(variable: &[u8], limit: Duration) -> Result<()
 }
 
 /// Waits until a process has ended or `is_there` is false. Returns false if `deadline` comes first.
-fn ends_or_leaves(pid: Pid, deadline: Instant, is_there: impl Fn() -> bool) -> bool {
+pub(crate) fn ends_or_leaves(pid: Pid, deadline: Instant, is_there: impl Fn() -> bool) -> bool {
     if !is_there() {
         return true;
     }
