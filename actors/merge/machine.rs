@@ -225,7 +225,11 @@ impl Machine {
         match self.queue.phase.clone() {
             Phase::Idle => {}
             Phase::Building { .. } | Phase::Verifying { .. } => self.queue.give_back(),
-            Phase::Landing { base, chain } => effects.push(land(base, &chain)),
+            Phase::Landing { base, chain } => {
+                // Its items may have got another caller since; the base then was not verified for that one.
+                self.is_outdated = true;
+                effects.push(land(base, &chain));
+            }
         }
         self.forget_resolver();
         self.begin(now_ms, &mut effects);

@@ -168,6 +168,28 @@ fn a_change_of_an_item_under_way_discards_its_step_and_keeps_a_landing() {
 }
 
 #[test]
+fn after_a_crash_of_a_landing_its_base_counts_as_unverified() {
+    let by = |queue: &Machine| queue.items[0].caller.clone();
+    let caller = |key: &str| Change { caller: Some(key.into()), ..Change::default() };
+    for (crashes, is_known) in [(false, true), (true, false)] {
+        let (mut queue, mut world) = (machine(1, 1), World::default());
+        let mut effects = queue.on(Event::Resume, 0);
+        while !matches!(effects[0], Effect::Land { .. }) {
+            effects = queue.on(world.answer(&effects[0]), 0);
+        }
+        let answer = world.answer(&effects[0]);
+        if crashes {
+            queue.on(Event::Again(0, caller("another")), 0);
+            queue = Machine::new(queue.deref().clone());
+            assert_eq!(queue.resume(0), effects);
+        }
+        queue.on(answer, 0);
+        assert_eq!((words(&queue), by(&queue).is_some()), (vec!["landed"], crashes));
+        assert_eq!(queue.checked.is_some(), is_known, "crashes: {crashes}");
+    }
+}
+
+#[test]
 fn a_run_that_continues_changes_no_decision() {
     for decided in [State::Dropped, State::Rejected { reason: "r".into() }, State::Conflict { files: Vec::new() }] {
         let mut queue = machine(1, 1).deref().clone();
