@@ -121,10 +121,11 @@ class Striker:
     def strike_tmux(self) -> None:
         """Kills the tmux server, and with it the windows in which roles play."""
         before = self.lives()
-        for person in self.rig.of_role("tmux"):
-            if procs.send(person.pid, person.start, signal.SIGKILL):
-                for life in before:
-                    self.wound(life.role, life.turn, "tmux")
+        if any([procs.send(person.pid, person.start, signal.SIGKILL) for person in self.rig.of_role("tmux")]):
+            # The newest turn of a role may have begun meanwhile.
+            newest = {order["turn"]["role"]: order["turn"]["number"] for order in self.world.orders()}
+            for role, turn in [*((life.role, life.turn) for life in before), *newest.items()]:
+                self.wound(role, turn, "tmux")
 
     def strike_stop(self) -> None:
         """Stops the flow, as a person would, and resumes it."""
