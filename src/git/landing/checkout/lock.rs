@@ -1,6 +1,7 @@
 //! Locks the index of a directory that has the base checked out. Our lock is a hard link to a file whose inode is
 //! recorded. That file is empty until git may write; a kill cannot take that away, and a power cut is known by the boot.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
@@ -91,7 +92,12 @@ impl Checkout {
     pub(super) fn temporary(&self, name: &str) -> PathBuf {
         let place = scratch::place(&self.git_dir);
         match self.git_dir.file_name().filter(|_| place != self.git_dir) {
-            Some(entry) => place.join(name).with_added_extension(entry),
+            // A record may be named "lock", and that is the extension of git's own lock.
+            Some(entry) => {
+                let mut named = OsString::from(format!("{name}-"));
+                named.push(entry);
+                place.join(named)
+            }
             None => place.join(name),
         }
     }
@@ -103,7 +109,9 @@ impl Checkout {
         admin::ignore_missing(fs::remove_file(&old))?;
         admin::ignore_missing(fs::remove_file(&new))?;
         // A power cut may then take both names or the rename, and not the content of the old index.
-        fs::hard_link(&index, &old)?;
+        // The system may refuse another name for a file of another user.
+        let copy = |_| fs::copy(&index, &old).and_then(|_| fs::File::open(&old)?.sync_all());
+        fs::hard_link(&index, &old).or_else(copy)?;
         fs::hard_link(&made, &new)?;
         fs::rename(made, index)
     }
