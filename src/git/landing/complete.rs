@@ -327,11 +327,11 @@ pub(super) fn of_worker(
     recorded::check_own(cli, &place)?;
     let subject = completion.subject.clone().unwrap_or_else(|| format!("Work of {name}"));
     let message = format!("{subject}\n\n{LEFT}\n");
-    // Before the commit: otherwise a power cut could keep the commit and empty the files, and the next completion would
-    // commit the empty files on top.
-    sync_file_systems([tree])?;
     let plain = ["-c", "commit.gpgSign=false", "commit-tree", "-m", &message, "-p", &tip, &uncommitted];
     let commit = write().args(plain).line()?;
+    // Before the branch moves: a power cut could otherwise take the commit from under the branch, or keep the commit and empty
+    // the files, and the next completion would commit the empty files on top.
+    sync_file_systems([tree, place.common.as_path()])?;
     if let Some(branch) = &head {
         moved::move_branch(cli, &place, branch, [&tip, &commit], MOVED)?;
         // The files match the index from which the tree was written.

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use super::Git;
+use crate::repository::durable::sync_file_systems;
 use crate::repository::fault::Fault;
 use crate::worktrees::{admin, moved, record};
 
@@ -42,6 +43,8 @@ pub(super) fn commit(git: &Git, message: &str) -> Result<(), Fault> {
 
 /// Moves the branch of the role, or a detached HEAD, from one commit to another.
 pub(super) fn move_to(git: &Git, from_to: [&str; 2], why: &str) -> Result<(), Fault> {
+    // A power cut could otherwise take the commit, or the files, from under the branch.
+    sync_file_systems([git.place.tree.as_path(), git.place.common.as_path()])?;
     match &git.place.branch {
         Some(branch) => moved::move_branch(&git.cli, &git.place, branch, from_to, why),
         None => moved::move_head(&git.cli, &git.place, from_to, why),
