@@ -153,10 +153,10 @@ pub(super) fn sign(workspace: &Workspace, from: &str, to: &str) -> Result<Signed
     let (mut tip, mut renamed) = (from.to_owned(), Vec::new());
     let _hold = workspace.hold()?;
     let mut copies = Copies::read(&workspace.own);
+    let mut is_any_new = false;
     for line in listed.lines() {
         let ids: Vec<&str> = line.split(' ').collect();
         let [candidate, _, others @ ..] = ids.as_slice() else { continue };
-        let name = format!("refs/swarm/signed/{candidate}");
         let parents: Vec<&str> = std::iter::once(tip.as_str()).chain(others.iter().copied()).collect();
         let known = copies.of(candidate).filter(|known| is_signed_copy(workspace, candidate, known, &parents));
         tip = match known.map(str::to_owned) {
@@ -164,14 +164,22 @@ pub(super) fn sign(workspace: &Workspace, from: &str, to: &str) -> Result<Signed
             None => {
                 let signed = sign_one(workspace, candidate, &parents)?;
                 copies.add(candidate, &signed)?;
+                is_any_new = true;
                 signed
             }
         };
-        let update = Update { name: &name, to: &tip, before: Before::Any, is_durable: true };
-        if !plain_ref::set(&workspace.common, &update, |_| ())? {
-            workspace.write().args(["update-ref", "--no-deref", &name, &tip]).run()?;
-        }
         renamed.push(((*candidate).to_owned(), tip.clone()));
+    }
+    if is_any_new {
+        // A power cut could otherwise keep a reference and take its commit.
+        sync_file_systems([workspace.common.as_path()])?;
+    }
+    for (candidate, copy) in &renamed {
+        let name = format!("refs/swarm/signed/{candidate}");
+        let update = Update { name: &name, to: copy, before: Before::Any, is_durable: true };
+        if !plain_ref::set(&workspace.common, &update, |_| ())? {
+            workspace.write().args(["update-ref", "--no-deref", &name, copy]).run()?;
+        }
     }
     Ok(Signed { tip, renamed })
 }

@@ -209,6 +209,8 @@ pub(crate) fn record(
 pub(super) fn publish(cli: &Cli, place: &Place, name: &str, commit: String) -> Result<Saved, Fault> {
     let reference = reference(name);
     record::check_reference(&place.common(), &reference)?;
+    // A power cut could otherwise keep the ref and take its commit.
+    sync_file_systems([place.common().as_path()])?;
     // The zero id as old value: the ref must not exist yet.
     let none = "0".repeat(commit.len());
     let update = Update { name: &reference, to: &commit, before: Before::Absent, is_durable: true };
