@@ -2,6 +2,7 @@
 //! the commit if the base has moved meanwhile. Some commands read the index before they lock it, and would then write back
 //! the one that a landing has replaced.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,28 +18,55 @@ use crate::repository::holders;
 
 /// Commands of git that make a commit on the branch that is checked out.
 const COMMANDS: [&[u8]; 5] = [b"commit", b"merge", b"cherry-pick", b"revert", b"am"];
-/// Commands of git that may take long and write no index.
-const WITHOUT_INDEX: [&[u8]; 20] = [
+/// Commands of git that write no index, or only if it has not changed meanwhile. Others, such as aliases, may.
+const WITHOUT_INDEX: [&[u8]; 47] = [
     b"archive",
     b"blame",
+    b"branch",
     b"bundle",
     b"cat-file",
+    b"clone",
+    b"commit-tree",
+    b"config",
     b"daemon",
+    b"describe",
     b"diff",
+    b"diff-tree",
     b"fetch",
+    b"for-each-ref",
     b"fsck",
     b"fsmonitor--daemon",
     b"gc",
     b"grep",
+    b"hash-object",
+    b"index-pack",
     b"log",
+    b"ls-files",
+    b"ls-remote",
+    b"ls-tree",
     b"maintenance",
+    b"merge-base",
+    b"merge-tree",
     b"pack-objects",
+    b"pack-refs",
     b"prune",
     b"push",
+    b"receive-pack",
+    b"reflog",
+    b"remote",
     b"repack",
     b"rev-list",
+    b"rev-parse",
+    b"shortlog",
     b"show",
+    b"show-ref",
+    b"status",
+    b"symbolic-ref",
+    b"tag",
+    b"update-ref",
     b"upload-pack",
+    b"var",
+    b"worktree",
 ];
 /// Time limit for gits that may have read an index before it was replaced.
 const INDEX_MAX: Duration = Duration::from_secs(5);
@@ -46,8 +74,8 @@ const INDEX_MAX: Duration = Duration::from_secs(5);
 const WITH_VALUE: [&[u8]; 6] = [b"-C", b"-c", b"--git-dir", b"--work-tree", b"--namespace", b"--config-env"];
 /// Files with messages that a person writes.
 const MESSAGES: [&str; 2] = ["COMMIT_EDITMSG", "MERGE_MSG"];
-const PROC: &str = "/proc";
-const GIT: &str = "git";
+pub(super) const PROC: &str = "/proc";
+pub(super) const GIT: &str = "git";
 
 /// Returns the directory in `/proc` of a git that makes a commit in the checkout `tree`. The processes are looked at only if
 /// a message was written since HEAD has last moved.
@@ -68,21 +96,40 @@ fn commits(pid: i32, tree: &Path) -> bool {
 }
 
 /// Waits until the gits that work in one of the checkouts `trees` now, and may write its index, have ended. Gives up after
-/// a few seconds.
-pub(super) fn wait_for_writers<'a>(trees: impl Iterator<Item = &'a Path>) {
-    let trees: Vec<PathBuf> = trees.filter_map(|tree| tree.canonicalize().ok()).collect();
-    let (deadline, writes) = (Instant::now() + INDEX_MAX, |command: Option<&[u8]>| {
-        command.is_some_and(|command| !WITHOUT_INDEX.contains(&command))
-    });
-    let all = if trees.is_empty() { Vec::new() } else { procfs::all().unwrap_or_default() };
-    for pid in all {
-        let is_there = || trees.iter().any(|tree| runs_in(pid, tree, writes));
+/// a few seconds, and adds those that have not to `lasting`; waits for these again only if they make a commit.
+pub(super) fn wait_for_writers<'a>(trees: impl Iterator<Item = &'a Path>, lasting: &mut BTreeSet<i32>) {
+    let deadline = Instant::now() + INDEX_MAX;
+    let trees = resolved(trees);
+    for pid in writers(&trees, lasting) {
+        let is_there = || is_writer(pid, &trees);
         if let Some(id) = Pid::from_raw(pid)
             && !holders::ends_or_leaves(id, deadline, is_there)
         {
             tracing::warn!(pid, "a git that may have read the index before the base has moved is still running");
+            lasting.insert(pid);
         }
     }
+}
+
+/// Reports whether a git that may write the index works in one of the checkouts `trees`, apart from those in `lasting`.
+pub(super) fn has_writers<'a>(trees: impl Iterator<Item = &'a Path>, lasting: &BTreeSet<i32>) -> bool {
+    !writers(&resolved(trees), lasting).is_empty()
+}
+
+fn resolved<'a>(trees: impl Iterator<Item = &'a Path>) -> Vec<PathBuf> {
+    trees.filter_map(|tree| tree.canonicalize().ok()).collect()
+}
+
+fn writers(trees: &[PathBuf], lasting: &BTreeSet<i32>) -> Vec<i32> {
+    let mut found = if trees.is_empty() { Vec::new() } else { procfs::all().unwrap_or_default() };
+    let commits = |pid| trees.iter().any(|tree| commits(pid, tree));
+    found.retain(|pid| is_writer(*pid, trees) && (!lasting.contains(pid) || commits(*pid)));
+    found
+}
+
+fn is_writer(pid: i32, trees: &[PathBuf]) -> bool {
+    let writes = |command: Option<&[u8]>| command.is_some_and(|command| !WITHOUT_INDEX.contains(&command));
+    trees.iter().any(|tree| runs_in(pid, tree, writes))
 }
 
 /// Reports whether a process is a git that executes such a command in this directory. git changes to the root of the checkout.
@@ -94,12 +141,17 @@ fn runs_in(pid: i32, tree: &Path, is_one: impl Fn(Option<&[u8]>) -> bool) -> boo
 
 /// Returns the command among the words of a git, each with a zero byte at its end.
 fn command(words: &[u8]) -> Option<&[u8]> {
+    command_of(words).map(|(command, _)| command)
+}
+
+/// Returns the command among the words of a git, each with a zero byte at its end, and the words after it.
+pub(super) fn command_of(words: &[u8]) -> Option<(&[u8], impl Iterator<Item = &[u8]>)> {
     let mut words = words.split(|byte| *byte == 0).skip(1).filter(|word| !word.is_empty());
     while let Some(word) = words.next() {
         if WITH_VALUE.contains(&word) {
             words.next();
         } else if !word.starts_with(b"-") {
-            return Some(word);
+            return Some((word, words));
         }
     }
     None

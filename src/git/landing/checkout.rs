@@ -36,7 +36,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::lock::retry_until;
 use self::lock::{INDEX, LOCK, LOCK_WAIT, take};
 use super::at_work;
-use super::checked_out::{Unready, holders_of_base};
+use super::checked_out::{Holder, Unready, holders_of_base};
 use super::trees::{self, Differing};
 use crate::landing::obstacles::{self, Tree, is_below};
 use crate::landing::workspace::Workspace;
@@ -130,6 +130,10 @@ impl Marker {
 
 pub(crate) struct Plan {
     pub(crate) marker: Marker,
+    /// Worktrees that have the base checked out.
+    holders: Vec<Holder>,
+    /// Gits that were at work in a directory before it was locked, and have not ended.
+    lasting: BTreeSet<i32>,
     /// Changes between the old and the new commit of the base.
     paths: Vec<Differing>,
 }
@@ -167,7 +171,7 @@ pub(crate) fn plan(workspace: &Workspace, from: &str, to: &str) -> Result<Planne
         Err(unready) => return Ok(Planned::Unready(unready)),
     };
     if holders.is_empty() {
-        return Ok(Planned::Ready(Plan { marker, paths: Vec::new() }));
+        return Ok(Planned::Ready(Plan { marker, holders, lasting: BTreeSet::new(), paths: Vec::new() }));
     }
     let paths = written(workspace, from, to)?;
     if let Some(odd) = paths.iter().find(|differing| is_never_written(&differing.path)) {
@@ -182,7 +186,7 @@ pub(crate) fn plan(workspace: &Workspace, from: &str, to: &str) -> Result<Planne
         return Ok(Planned::Unready(Unready { why, until: Some(process) }));
     }
     let replaced = obstacles::replaced_links(&paths);
-    for (tree, git_dir) in holders {
+    for (tree, git_dir) in holders.clone() {
         // Without an index, nothing is checked out.
         let index = git_dir.join("index");
         if !index.try_exists().map_err(Fault::at(&index))? {
@@ -200,7 +204,7 @@ pub(crate) fn plan(workspace: &Workspace, from: &str, to: &str) -> Result<Planne
         let files = paths.iter().map(look).collect();
         marker.checkouts.push(Checkout { tree, git_dir, lock: made.ino(), files });
     }
-    Ok(Planned::Ready(Plan { marker, paths }))
+    Ok(Planned::Ready(Plan { marker, holders, lasting: BTreeSet::new(), paths }))
 }
 
 /// Reports whether a path is none that git checks out: one that leads out of the directory, or into a repository. What is
@@ -222,9 +226,28 @@ fn written(workspace: &Workspace, from: &str, to: &str) -> Result<Vec<Differing>
 }
 
 impl Plan {
-    /// Locks all indexes, or returns the reason why one cannot be locked.
-    pub(crate) fn lock(&self) -> Result<Option<Unready>, Fault> {
+    /// Locks all indexes, or returns the reason why one cannot be locked. A git of a person that has written the index has
+    /// not moved its branch yet, so this waits until it has ended, for some seconds at most.
+    pub(crate) fn lock(&mut self) -> Result<Option<Unready>, Fault> {
+        let locked = self.lock_within(LOCK_WAIT)?;
+        if locked.is_some() || !at_work::has_writers(self.trees(), &self.lasting) {
+            return Ok(locked);
+        }
+        self.unlock_indexes()?;
+        self.wait_for_gits();
         self.lock_within(LOCK_WAIT)
+    }
+
+    /// Waits until gits that may have read an index have ended, for some seconds at most.
+    pub(crate) fn wait_for_gits(&mut self) {
+        let mut lasting = std::mem::take(&mut self.lasting);
+        at_work::wait_for_writers(self.trees(), &mut lasting);
+        self.lasting = lasting;
+    }
+
+    /// Reports whether other directories have the base checked out than when this was planned.
+    pub(crate) fn is_outdated(&self, workspace: &Workspace) -> Result<bool, Fault> {
+        Ok(holders_of_base(workspace)?.map_or(true, |holders| holders != self.holders))
     }
 
     /// Locks all indexes as [`Plan::lock`] does. `limit`: how long to wait for each.
@@ -247,6 +270,10 @@ impl Plan {
     /// Returns the directories that the landing updates.
     pub(crate) fn trees(&self) -> impl Iterator<Item = &Path> {
         self.marker.checkouts.iter().map(|checkout| checkout.tree.as_path())
+    }
+
+    fn unlock_indexes(&self) -> Result<(), Fault> {
+        self.marker.checkouts.iter().try_for_each(Checkout::unlock)
     }
 
     /// Releases our locks.

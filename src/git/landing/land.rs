@@ -12,7 +12,7 @@ use git2::{Oid, Repository};
 use swarm_model::merge::Landing;
 use swarm_model::merge::queue::{Item, Queue, State};
 
-use super::at_work;
+use super::arriving;
 use super::checkout::{self, Marker, Updated};
 use super::complete;
 use super::reference::{Move, RefUpdate};
@@ -28,6 +28,9 @@ use crate::worktrees::admin;
 
 /// Time limit for signing; a signer that prompts gets no answer here.
 const SIGN_MAX: Duration = Duration::from_secs(60);
+
+/// Maximum number of plans of a landing: directories may check other branches out meanwhile.
+const PLANS_MAX: u32 = 3;
 
 /// Returns the tip of the base.
 pub(crate) fn base(workspace: &Workspace) -> Result<String, Fault> {
@@ -73,20 +76,29 @@ pub(crate) fn land(workspace: &Workspace, from: &str, candidate: &str) -> Result
         // Candidates were synced before the queue recorded them; their signed copies were not.
         sync_file_systems([workspace.common.as_path()])?;
     }
+    for _ in 0..PLANS_MAX {
+        match put_in_place(workspace, from, to)? {
+            Some(Landing::Done(_)) => return Ok(Landing::Done(signed.renamed)),
+            Some(other) => return Ok(other),
+            None => {}
+        }
+    }
+    Ok(Landing::Moved)
+}
+
+/// Moves the base, and updates the directories that have it checked out. Returns `None` if these are others meanwhile.
+fn put_in_place(workspace: &Workspace, from: &str, to: &str) -> Result<Option<Landing>, Fault> {
     let mut plan = match checkout::plan(workspace, from, to)? {
         checkout::Planned::Ready(plan) => plan,
-        checkout::Planned::Unready(unready) => return Ok(unready.landing()),
-        checkout::Planned::Refused(why) => return Ok(Landing::Failed(why)),
+        checkout::Planned::Unready(unready) => return Ok(Some(unready.landing())),
+        checkout::Planned::Refused(why) => return Ok(Some(Landing::Failed(why))),
     };
     plan.marker.save(workspace)?;
     let landed = move_base(workspace, &mut plan, from, to);
     // After an error the progress is unknown; the marker stays, and the next attempt recovers.
     let landed = landed?;
     plan.marker.remove(workspace)?;
-    Ok(match landed {
-        Landing::Done(_) => Landing::Done(signed.renamed),
-        other => other,
-    })
+    Ok(landed)
 }
 
 /// Rolls back a landing that failed permanently, so that nothing of it blocks anyone.
@@ -94,10 +106,10 @@ pub(crate) fn roll_back(workspace: &Workspace) -> Result<(), Fault> {
     Marker::load(workspace)?.map_or(Ok(()), |marker| checkout::recover(workspace, &marker))
 }
 
-fn move_base(workspace: &Workspace, plan: &mut checkout::Plan, from: &str, to: &str) -> Result<Landing, Fault> {
+fn move_base(workspace: &Workspace, plan: &mut checkout::Plan, from: &str, to: &str) -> Result<Option<Landing>, Fault> {
     let mut update = RefUpdate::start(workspace)?;
     if let Some(unready) = plan.lock()? {
-        return Ok(unready.landing());
+        return Ok(Some(unready.landing()));
     }
     let to_move = Move { branch: &workspace.target.branch, from, to };
     if let Err(fault) = update.prepare(to_move) {
@@ -107,35 +119,38 @@ fn move_base(workspace: &Workspace, plan: &mut checkout::Plan, from: &str, to: &
         }
         plan.unlock()?;
         // Somebody else moved the base first, or holds the lock.
-        return if base(workspace)? == from { Err(fault) } else { Ok(Landing::Moved) };
+        return if base(workspace)? == from { Err(fault) } else { Ok(Some(Landing::Moved)) };
     }
-    match plan.update(workspace)? {
-        Updated::Done => {}
-        Updated::Overlap(files) => {
-            drop(update);
-            plan.unlock()?;
-            return Ok(Landing::Overlap(files));
-        }
-        Updated::Refused(why) => {
-            drop(update);
-            plan.unlock()?;
-            return Ok(Landing::Failed(why));
-        }
-        Updated::Unready(unready) => {
-            drop(update);
-            plan.unlock()?;
-            return Ok(unready.landing());
-        }
+    let stopped = match arriving::git(workspace)? {
+        Some(unready) => Some(Some(unready.landing())),
+        // A git that held a lock may have checked another branch out.
+        None if plan.is_outdated(workspace)? => Some(None),
+        None => match plan.update(workspace)? {
+            Updated::Done => None,
+            Updated::Overlap(files) => Some(Some(Landing::Overlap(files))),
+            Updated::Refused(why) => Some(Some(Landing::Failed(why))),
+            Updated::Unready(unready) => Some(Some(unready.landing())),
+        },
+    };
+    if let Some(landing) = stopped {
+        drop(update);
+        plan.unlock()?;
+        return Ok(landing);
     }
     // A base that has moved must not point ahead of files that a power cut can still empty.
     sync_file_systems(plan.trees())?;
+    if let Some(unready) = arriving::git(workspace)? {
+        drop(update);
+        checkout::recover(workspace, &plan.marker)?;
+        return Ok(Some(unready.landing()));
+    }
     update.commit(to_move)?;
     // With our lock, a git that has read the old index cannot write it back.
-    at_work::wait_for_writers(plan.trees());
+    plan.wait_for_gits();
     plan.unlock()?;
     // The marker may go only after everything else is durable, and so may the word that the item has landed.
     sync_file_systems(plan.trees().chain([workspace.common.as_path()]))?;
-    Ok(Landing::Done(Vec::new()))
+    Ok(Some(Landing::Done(Vec::new())))
 }
 
 /// A chain of signed commits.

@@ -5,6 +5,7 @@
 //! out ([`checkout`]). Every step first determines how far its last attempt came.
 
 mod agreed;
+mod arriving;
 mod at_work;
 mod build;
 mod check;

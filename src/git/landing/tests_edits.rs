@@ -99,7 +99,7 @@ async fn an_edit_after_a_landing_died_before_git_wrote_stays() {
             let item = site.item("topic").await;
             let workspace = site.workspace();
             let planned = checkout::plan(&workspace, &site.tip("main"), &item.tip).unwrap();
-            let checkout::Planned::Ready(plan) = planned else { panic!("it waits") };
+            let checkout::Planned::Ready(mut plan) = planned else { panic!("it waits") };
             plan.marker.save(&workspace).unwrap();
             if has_lock {
                 assert!(plan.lock().unwrap().is_none());

@@ -26,7 +26,7 @@ fn site(format: &str) -> (Site, std::path::PathBuf) {
 
 impl Site {
     /// Lands a branch on `main`, which is not what the caller has checked out.
-    async fn land_on_main(&self, name: &str) -> Landing {
+    pub(super) async fn land_on_main(&self, name: &str) -> Landing {
         let completion = Completion { base: Some("main".into()), ..self.completion(name) };
         let done = self.landings.complete(completion).await.unwrap();
         assert_eq!((&done.target, &done.waits), (&self.target, &None));

@@ -23,7 +23,7 @@ async fn a_git_of_the_user_does_not_delay_the_recovery() {
     let mut git = Command::new("git");
     git.args(["hash-object", "--stdin"]).current_dir(&site.fix.repo).stdin(Stdio::piped()).stdout(Stdio::null());
     let mut users = git.spawn().unwrap();
-    let checkout::Planned::Ready(plan) = checkout::plan(&workspace, &site.tip("main"), &item.tip).unwrap() else {
+    let checkout::Planned::Ready(mut plan) = checkout::plan(&workspace, &site.tip("main"), &item.tip).unwrap() else {
         panic!("it waits")
     };
     plan.marker.save(&workspace).unwrap();

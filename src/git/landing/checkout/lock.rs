@@ -177,7 +177,7 @@ impl Checkout {
     }
 
     /// Removes the lock if it is ours.
-    fn unlock(&self) -> Result<(), Fault> {
+    pub(super) fn unlock(&self) -> Result<(), Fault> {
         let lock = self.git_dir.join("index.lock");
         if fs::symlink_metadata(&lock).is_ok_and(|seen| seen.ino() == self.lock) {
             fs::remove_file(&lock).map_err(Fault::at(&lock))?;
