@@ -8,6 +8,9 @@ use super::{Effect, LOST_MAX, Machine};
 use swarm_model::merge::queue::{BaseCheck, Link, Obstacle, Phase, Red, Search, State};
 use swarm_model::merge::{BASE_FAILS, NOT_EXECUTED, Verdict};
 
+/// End of the reason for which an item is rejected on a base that fails, too.
+const BASE_TOO: &str = "; the base itself does not pass either";
+
 impl Machine {
     pub(super) fn verified(&mut self, verdict: Verdict, effects: &mut Vec<Effect>) {
         let Phase::Verifying { base, chain, mut search } = self.queue.phase.clone() else { return };
@@ -95,13 +98,15 @@ impl Machine {
     ///
     /// Each item of a longer chain is verified alone, because one of them may mend the base; an item that fails alone
     /// waits for another base. An item whose worker starts again may be the one that is to mend the base: it is
-    /// rejected once, so that its worker learns what fails, unless another item has failed on that base. If the
-    /// command is found neither on the base nor with the item, no work of a worker helps.
+    /// rejected once, so that its worker learns what fails, unless another item has failed on that base. It waits the next
+    /// time, also if the base has moved meanwhile. If the command is found neither on the base nor with the item, no work
+    /// of a worker helps.
     fn base_decides(&mut self, base: &str, chain: &[Link], search: &Search, effects: &mut Vec<Effect>) -> bool {
         let Some(reason) = self.known_base(base, chain).and_then(|known| known.reason.clone()) else { return false };
         let reason = format!("{BASE_FAILS}: {reason}");
         if let [link] = chain
             && let Some((name, mends)) = self.queue.item(link.item).map(|item| (item.name.clone(), item.mends))
+            && let was_told = self.was_told(&name)
             && let Some(known) = &mut self.queue.checked
         {
             let was_executed = |reason: &str| !NOT_EXECUTED.iter().any(|words| reason.contains(words));
@@ -109,12 +114,18 @@ impl Machine {
             if !known.failed.contains(&name) {
                 known.failed.push(name);
             }
-            if mends && known.failed.len() == 1 && is_found {
+            if mends && known.failed.len() == 1 && is_found && !was_told {
                 return false;
             }
         }
         self.stopped(chain, &reason, Some(Obstacle::Base(base.to_owned())), effects);
         true
+    }
+
+    /// Reports whether the worker of this name has learned already that the base fails, on this base or an earlier one.
+    fn was_told(&self, name: &str) -> bool {
+        let is_told = |state: &State| matches!(state, State::Rejected { reason } if reason.ends_with(BASE_TOO));
+        self.queue.items.iter().any(|item| item.name == name && is_told(&item.state))
     }
 
     /// Returns the link to verify next, and whether it is for the second time. `None` if the search is over. A link
@@ -138,7 +149,7 @@ impl Machine {
         let mut later = chain.split_off(search.green);
         if let Some(red) = search.red {
             let bad = later.remove(0);
-            let too = if is_base_bad { "; the base itself does not pass either" } else { "" };
+            let too = if is_base_bad { BASE_TOO } else { "" };
             self.settle(bad.item, State::Rejected { reason: format!("{}{too}", red.reason) }, effects);
             if is_base_bad
                 && let Some(name) = self.queue.item(bad.item).map(|item| item.name.clone())

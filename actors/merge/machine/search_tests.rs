@@ -344,6 +344,21 @@ fn a_worker_may_try_once_more_to_mend_the_base_if_it_is_the_only_one_that_fails(
 }
 
 #[test]
+fn a_worker_that_knows_what_fails_waits_although_the_base_has_moved_since() {
+    let (mut queue, mut world) = (machine(0, 1), World { is_red: true, ..World::default() });
+    queue.on(Event::Resume, 0);
+    let mut add = |name: &str, verify: Option<&str>, world: &mut World| {
+        let rules = Rules { batch: 1, verify: verify.map(str::to_owned), ..Rules::default() };
+        let (name, tip, rules) = (name.to_owned(), "tip".to_owned(), Some(rules));
+        world.run(&mut queue, Event::Added(vec![Addition { name, tip, rules, mends: true, ..Addition::default() }]));
+        queue.items.last().expect("it was added").state.word()
+    };
+    assert_eq!(add("fixes", Some("check"), &mut world), "rejected");
+    assert_eq!(add("other", None, &mut world), "landed");
+    assert_eq!(add("fixes", Some("check"), &mut world), "waiting");
+}
+
+#[test]
 fn a_command_that_is_not_found_on_the_base_costs_no_attempt() {
     for code in [126, 127] {
         let reason = format!("'maek test' exited with code {code}; its output is in 0.log");
