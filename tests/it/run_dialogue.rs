@@ -92,6 +92,11 @@ def again():
     note("heard", json.dumps([one, hear()]))
     done("cancelled")
 
+def reads():
+    note("prompt", prompt)
+    done()
+    hear()
+
 def dies():
     asks()
     sys.exit(3)
@@ -207,11 +212,28 @@ impl<'a> Attempt<'a> {
         self.rig.root().join(format!("asks/{number}.{part}.json"))
     }
 
+    /// Gives the agent no conversation to continue.
+    fn anew(self) -> Self {
+        let path = self.dir.join("order.json");
+        let mut order: Value = serde_json::from_slice(&fs::read(&path).expect("an order")).expect("JSON");
+        order["session"] = Value::Null;
+        fs::write(path, order.to_string()).expect("written");
+        self
+    }
+
     /// Answers a request as `swarm approve` does.
     fn allow(&self, number: u64) {
+        self.answer(number, &json!({"verdict": "allow"}));
+    }
+
+    /// Answers a request as a person does.
+    fn answer(&self, number: u64, verdict: &Value) {
         let ask: Value = serde_json::from_slice(&fs::read(self.file(number, "ask")).expect("asked")).expect("JSON");
         let by = json!({"uid": 0, "user": null, "pid": 1, "tty": null, "from": null, "via": "person"});
-        let answer = json!({"verdict": "allow", "digest": ask["digest"], "by": by, "at_ms": 1});
+        let mut answer = json!({"digest": ask["digest"], "by": by, "at_ms": 1});
+        for (key, value) in verdict.as_object().expect("an object") {
+            answer[key] = value.clone();
+        }
         let new = self.rig.root().join("asks/.new");
         fs::write(&new, answer.to_string()).expect("written");
         fs::hard_link(&new, self.file(number, "answer")).expect("the first answer");
@@ -268,6 +290,30 @@ fn after_the_hold_the_turn_is_cancelled_and_the_next_one_uses_the_answer_once() 
     assert_eq!(heard[0]["result"]["outcome"]["optionId"], "this-once");
     assert_eq!(heard[1]["method"], "session/cancel", "the second use of the tool is asked for");
     assert_eq!(next.outcome()["parked"]["ask"], 2);
+}
+
+#[test]
+fn a_new_conversation_is_told_what_people_answered_in_earlier_ones() {
+    let rig = Rig::new();
+    let first = Attempt::new(&rig, "holds", 1, 60_000);
+    let mut running = first.start();
+    wait_until("it asks", SOON, || is_there(&first.file(1, "ask")));
+    first.answer(1, &json!({"verdict": "deny", "reason": "use nextest"}));
+    wait_until("it ends", SOON, || running.try_wait().expect("a child").is_some());
+    let told = |attempt: Attempt<'_>| {
+        attempt.run();
+        assert!(attempt.outcome()["success"].is_object());
+        fs::read_to_string(attempt.tree.join("prompt")).expect("a prompt")
+    };
+    let anew = told(Attempt::new(&rig, "reads", 2, 1).anew());
+    assert!(
+        anew.starts_with("do it\n\nEarlier attempts at this task have asked a person")
+            && anew.ends_with("\n\nWanted:\n> execute: make\nDenied:\n> use nextest"),
+        "{anew}"
+    );
+    let written = fs::read_to_string(rig.path("attempt.2/prompt.md")).expect("a prompt");
+    assert_eq!(written, anew, "an agent that reads the file is told the same");
+    assert_eq!(told(Attempt::new(&rig, "reads", 3, 1)), "do it", "the conversation knows it");
 }
 
 #[test]

@@ -21,6 +21,7 @@ use swarm_model::asks::rules::AskRule;
 use swarm_model::asks::{Ask, AskRecord, AskState, Asker, Verdict, Waits};
 use swarm_sys::paths::Paths;
 
+use super::answered::{Answered, section};
 use super::judging::{Judge, TOO_LONG, is_too_long};
 use super::turn::{Decided, Heard};
 
@@ -280,6 +281,20 @@ impl Held {
         let lines: Vec<String> = all.iter().filter(is_ours).filter_map(line).collect();
         let head = "A person has answered what you had asked for before your turn was interrupted:";
         (!lines.is_empty()).then(|| format!("{head}\n\n{}", lines.join("\n")))
+    }
+
+    /// Returns the answers that the workstream got in earlier conversations, or before this one was found gone, as part of the
+    /// first prompt of a new one. Leaves out those that [`Self::decided`] tells, unless `all` is set. `has_changed` reports
+    /// whether the task of an attempt was another one.
+    pub fn answered(&self, all: bool, has_changed: impl Fn(u32) -> bool) -> Option<String> {
+        let is_told = |one: &AskRecord| one.answer.is_some() && (all || one.state() != AskState::Answered);
+        let found = self.judge.asks.all().unwrap_or_default().into_iter();
+        let ours = found.filter(|one| self.judge.is_ours(&one.ask) && is_told(one));
+        let answered = ours.map(|record| {
+            let is_of_earlier_task = record.ask.who.attempt.is_some_and(&has_changed);
+            Answered { record, is_of_earlier_task }
+        });
+        section(&answered.collect::<Vec<_>>())
     }
 
     fn watch(&mut self) -> io::Result<()> {

@@ -5,6 +5,7 @@
 //! `swarm __resolve HOME` does the same for a merge that has stopped with conflicts. `swarm __gate GATE` is the hook of an
 //! agent that asks by a hook.
 
+mod answered;
 mod diary;
 mod driver;
 mod gate;
@@ -144,7 +145,8 @@ impl Attempt<'_> {
             self.doings.answered(Some(what.clone()));
             self.tell(Word::Activity { text: what });
         }
-        let mut said = if stopped_at.is_some() { String::new() } else { self.whole(&prompt) };
+        let is_new = session.is_none();
+        let mut said = if stopped_at.is_some() { String::new() } else { self.whole(&prompt, is_new) };
         let mut fresh_id = self.order.fresh_id.clone();
         for _ in 0..TURNS_MAX {
             let report = match self.turn(&said, session.as_ref(), &fresh_id) {
@@ -159,7 +161,7 @@ impl Attempt<'_> {
                 && (report.is_gone || report.deferred == Some(Deferred::Nowhere))
             {
                 self.clear_deferred(&call);
-                said = self.whole(&prompt);
+                said = self.whole(&prompt, false);
                 if !report.is_gone {
                     continue;
                 }
@@ -167,7 +169,11 @@ impl Attempt<'_> {
             if report.is_gone && session.take().is_some() {
                 self.tell(Word::Activity { text: "the conversation is gone; starting a new one".to_owned() });
                 // The new conversation needs the whole prompt, whichever message found the old one gone.
-                said = if said.starts_with(&prompt) { said } else { format!("{prompt}\n\n{said}") };
+                let whole = if said.starts_with(&prompt) { said } else { format!("{prompt}\n\n{said}") };
+                said = match self.answered() {
+                    Some(answered) => self.written(format!("{whole}\n\n{answered}")),
+                    None => whole,
+                };
                 fresh_id = random_uuid();
                 continue;
             }
@@ -206,15 +212,19 @@ impl Attempt<'_> {
         }
     }
 
-    /// Returns the prompt with everything that the agent has to be told, and updates its file, for agents that read it.
-    fn whole(&mut self, prompt: &str) -> String {
-        let said = self.with_context(prompt.to_owned());
-        if said != prompt
-            && let Err(error) = replace_durably(self.dir, PROMPT, said.as_bytes())
-        {
+    /// Returns the prompt with everything that the agent has to be told, and updates its file. A new conversation does not
+    /// know what people have answered in earlier ones.
+    fn whole(&mut self, prompt: &str, is_new: bool) -> String {
+        let said = self.with_context(prompt.to_owned(), is_new);
+        if said == prompt { said } else { self.written(said) }
+    }
+
+    /// Updates the file of the prompt, for agents that read it.
+    fn written(&self, prompt: String) -> String {
+        if let Err(error) = replace_durably(self.dir, PROMPT, prompt.as_bytes()) {
             swarm_sys::complain!("swarm: warning: cannot write the prompt: {error}");
         }
-        said
+        prompt
     }
 
     /// Returns the command of the hook that decides about the uses of tools of an agent in `tree`.
@@ -330,14 +340,29 @@ impl Attempt<'_> {
         }
     }
 
-    fn with_context(&mut self, prompt: String) -> String {
+    fn with_context(&mut self, prompt: String, is_new: bool) -> String {
         if !self.order.agent.converses() {
             return prompt;
         }
-        let asks = self.order.agent.asks(&Turn { consent: self.order.consent, ..Turn::default() });
-        let decided = asks.then(|| self.held.decided()).flatten();
+        let answered = if is_new { self.answered() } else { None };
+        let decided = self.asks().then(|| self.held.decided()).flatten();
         let context = Some(self.take_context(true)).filter(|context| !context.is_empty());
-        [Some(prompt), decided, context].into_iter().flatten().collect::<Vec<_>>().join("\n\n")
+        [Some(prompt), answered, decided, context].into_iter().flatten().collect::<Vec<_>>().join("\n\n")
+    }
+
+    /// Reports whether the agent may ask a person.
+    fn asks(&self) -> bool {
+        self.order.agent.asks(&Turn { consent: self.order.consent, ..Turn::default() })
+    }
+
+    /// Returns what a new conversation has to know of the answers in earlier ones.
+    fn answered(&self) -> Option<String> {
+        let has_changed = |attempt: u32| {
+            let name = format!("{}.{attempt}", self.order.job);
+            let earlier = order::read_order(&self.dir.with_file_name(name)).ok().and_then(|order| order.spec);
+            earlier.is_some() && earlier != self.order.spec
+        };
+        self.held.answered(!self.asks(), has_changed)
     }
 
     /// Takes the messages of people that arrived since, and reports each as delivered or as too late.
