@@ -134,7 +134,7 @@ fn question(asked: &Value) -> Question {
 /// Describes a tool use as in the agent's own reports.
 pub fn tool(name: &str, wish: &AskWish) -> String {
     match wish {
-        AskWish::Command { command } => short(&format!("{name}: {command}")),
+        AskWish::Command { command } => claude::command(name, command),
         AskWish::Write { path, .. } => short(&format!("{name}: {path}")),
         AskWish::Mcp { arguments: input, .. } | AskWish::Tool { input } => claude::tool(&short(name), Some(input)),
         AskWish::Question { .. } => name.to_owned(),

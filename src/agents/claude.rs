@@ -474,8 +474,18 @@ pub fn question(input: Option<&Value>) -> String {
 /// Describes a tool use, for example `Bash: cargo test` or `Write: src/lib.rs`.
 pub fn tool(name: &str, input: Option<&Value>) -> String {
     let about = ["command", "file_path", "filePath", "path", "pattern", "url", "query", "description", "prompt"];
-    match about.iter().find_map(|key| input.text(key)) {
-        Some(detail) => short(&format!("{name}: {detail}")),
+    match about.iter().find_map(|key| Some((*key, input.text(key)?))) {
+        Some(("command", line)) => command(name, line),
+        Some((_, detail)) => short(&format!("{name}: {detail}")),
         None => name.to_owned(),
+    }
+}
+
+/// Describes the execution of a command in one line, which says so if the command has more lines.
+pub fn command(tool: &str, command: &str) -> String {
+    let first = short(&format!("{tool}: {}", command.trim_start()));
+    match command.trim().lines().count() {
+        0 | 1 => first,
+        count => format!("{first} … ({count} lines)"),
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use swarm_model::json::Members as _;
 use swarm_model::{NeedKind, TurnEnd};
 
-use super::{claude, consent, resume, short};
+use super::{claude, consent, gist, resume, short};
 
 /// Activity that an agent reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,7 +147,7 @@ pub fn hear(said: &Value) -> Heard {
         "SessionStart" if text("source") == "compact" => Word::Working,
         // The turn of a subagent is part of a turn of the agent.
         "Stop" | "StopFailure" if said.member("agent_id").is_some_and(|id| !id.is_null()) => Word::Working,
-        "Stop" => Word::Idle(asked(text("last_assistant_message")).unwrap_or_else(|| TURN_OVER.to_owned())),
+        "Stop" => Word::Idle(turn_over(text("last_assistant_message"))),
         "SessionStart" => Word::Idle(TURN_OVER.to_owned()),
         "StopFailure" => Word::Broken(TurnEnd::Failed, short(text("last_assistant_message"))),
         "UserPromptSubmit" => Word::Working,
@@ -176,6 +176,14 @@ pub fn conversation_file(said: &Value) -> Option<&Path> {
     let is_own =
         said.text("hook_event_name") != Some("SessionEnd") && said.member("agent_id").is_none_or(Value::is_null);
     said.text("transcript_path").map(Path::new).filter(|file| is_own && file.is_absolute())
+}
+
+/// Returns the text for an agent whose turn ended with this message: the question at its end, or else its gist.
+fn turn_over(message: &str) -> String {
+    asked(message).unwrap_or_else(|| match gist(message) {
+        gist if gist.is_empty() => TURN_OVER.to_owned(),
+        gist => format!("{TURN_OVER}: {gist}"),
+    })
 }
 
 /// Returns the question with which the last message of a turn ends. `None` if it ends otherwise.
@@ -288,7 +296,7 @@ mod tests {
             ),
             (
                 json!({ "hook_event_name": "Stop", "session_id": "C-1", "last_assistant_message": "Push?\nI did." }),
-                Word::Idle(said(TURN_OVER)),
+                Word::Idle(said("its turn is over: Push? … I did.")),
             ),
             (plain("StopFailure"), Word::Broken(TurnEnd::Failed, String::new())),
             (
@@ -296,14 +304,14 @@ mod tests {
                         "last_assistant_message": "API Error: Request rejected (429) · refused with 429" }),
                 Word::Broken(TurnEnd::Failed, said("API Error: Request rejected (429) · refused with 429")),
             ),
-            (tool("PreToolUse", "Bash", &touch), Word::Tool(said("Bash: touch a"))),
+            (tool("PreToolUse", "Bash", &touch), Word::Tool(said("Bash: touch a … (2 lines)"))),
             (tool("PreToolUse", "mcp__x__y", &json!(null)), Word::Tool(said("mcp__x__y"))),
-            (tool("PostToolUse", "Bash", &touch), Word::Done(said("Bash: touch a"))),
-            (tool("PostToolUseFailure", "Bash", &touch), Word::Done(said("Bash: touch a"))),
-            (tool("PermissionDenied", "Bash", &touch), Word::Done(said("Bash: touch a"))),
+            (tool("PostToolUse", "Bash", &touch), Word::Done(said("Bash: touch a … (2 lines)"))),
+            (tool("PostToolUseFailure", "Bash", &touch), Word::Done(said("Bash: touch a … (2 lines)"))),
+            (tool("PermissionDenied", "Bash", &touch), Word::Done(said("Bash: touch a … (2 lines)"))),
             (
                 tool("PermissionRequest", "Bash", &touch),
-                Word::Waits(NeedKind::Permission, said("asks for permission: Bash: touch a")),
+                Word::Waits(NeedKind::Permission, said("asks for permission: Bash: touch a … (2 lines)")),
             ),
             (tool("PermissionRequest", QUESTION, &asked), Word::Waits(NeedKind::Question, said("Which? (a | b)"))),
             (notified("permission_prompt", "it needs you"), Word::StillWaits(said("it needs you"))),

@@ -12,8 +12,11 @@ use super::json;
 use super::render::{Clock, broken_word, counted, escape, long_table, plain_table, short_state, status_word};
 use super::screen::Screen;
 use super::tagged::has_all;
-use swarm_store::views::{Detail, Pick, Registry, load_where};
+use swarm_store::views::{Detail, Pick, Registry, add_activity, load_where};
 use swarm_sys::paths::Paths;
+
+/// Maximum number of names in the note about workers that wait.
+const NAMES_SHOWN_MAX: usize = 5;
 
 pub fn run(args: &LsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let detail = match args.sort {
@@ -23,7 +26,10 @@ pub fn run(args: &LsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fail
         Some(Sort::Name | Sort::Started) | None => Detail::Word,
     };
     screen.colour_as(args.color);
-    let registry = load_where(paths, detail, Pick::All)?;
+    let mut registry = load_where(paths, detail, Pick::All)?;
+    if detail != Detail::Fine && is_table(args) {
+        add_activity(paths, &mut registry);
+    }
     let chosen = match args.here {
         true => here::workers(registry.workers.iter())?,
         false => registry.workers.iter().collect(),
@@ -44,7 +50,7 @@ fn show(
     super::warn_all(registry, screen);
     chosen.retain(|view| selected(args, view));
     let total = chosen.len();
-    let is_table = !args.json && !args.quiet && (args.long || args.format == Format::Table);
+    let is_table = is_table(args);
     order(args, is_table && screen.terminal, &mut chosen, clock);
     let all = chosen.clone();
     let chosen: Vec<&WorkerView> =
@@ -76,10 +82,32 @@ fn show(
         screen.line(&totals(&all, registry.workers.len()))?;
     }
     screen.flush()?;
+    if is_table && !args.long && !screen.terminal {
+        // The table is that of the original, which has no word for it.
+        waiting(&all).iter().for_each(|note| screen.aside("note: ", note));
+    }
     for (row, cause) in &registry.unreadable {
         screen.warning(&format!("cannot read entry {row} of {}: {cause}", state.display()));
     }
     Ok(u8::from(!registry.unreadable.is_empty()))
+}
+
+fn is_table(args: &LsArgs) -> bool {
+    !args.json && !args.quiet && (args.long || args.format == Format::Table)
+}
+
+/// Returns which workers wait for a person, and the command that shows for what. `None` if none does.
+fn waiting(views: &[&WorkerView]) -> Option<String> {
+    let waits = |view: &&&WorkerView| view.ask.is_some() || view.doing() == Some(Doing::Waiting);
+    let waiting: Vec<&WorkerView> = views.iter().filter(waits).copied().collect();
+    let mut names: Vec<_> = waiting.iter().take(NAMES_SHOWN_MAX).map(|view| escape(&view.row.name)).collect();
+    if waiting.len() > names.len() {
+        names.push("…".into());
+    }
+    let verb = if waiting.iter().all(|view| view.ask.is_some()) { "approvals" } else { "ls -l" };
+    let wait = if waiting.len() == 1 { "waits" } else { "wait" };
+    let count = counted(waiting.len() as u64, "worker");
+    (!waiting.is_empty()).then(|| format!("{count} {wait} for you ({}): run 'swarm {verb}'", names.join(", ")))
 }
 
 fn selected(args: &LsArgs, view: &WorkerView) -> bool {
@@ -242,6 +270,30 @@ mod tests {
         let json: serde_json::Value = serde_json::from_str(&listed(&["--json"], &all).0).expect("JSON");
         assert_eq!((&json["workers"][0]["failed"], &json["workers"][1]["failed"]), (&false.into(), &true.into()));
         assert_eq!(totals(&all.workers.iter().collect::<Vec<_>>(), 2), "2 workers: 1 waiting, 1 failed");
+    }
+
+    #[test]
+    fn a_pipe_gets_the_table_of_the_original_and_a_note_about_those_that_wait() {
+        let needs = Needs { kind: NeedKind::Permission, text: "Bash: make".to_owned(), since_ms: 0, answer: None };
+        let asks = |name: &str| WorkerView { ask: Some(needs.clone()), ..sample::process(name) };
+        let dialog = Activity { doing: Doing::Waiting, what: None, since_ms: 0, kind: None, turn: None };
+        let shows = WorkerView { activity: Some(dialog), ..sample::window("shows") };
+        let parked = WorkerView { ask: Some(needs.clone()), ..sample::ended("parked", Ended::Code(1)) };
+        let err = |words: &[&str], views: Vec<WorkerView>| listed(words, &sample::registry(views)).1;
+        let note = "swarm: note: 1 worker waits for you (a): run 'swarm approvals'\n";
+        assert_eq!(err(&[], vec![asks("a"), sample::process("b")]), note);
+        let note = "swarm: note: 3 workers wait for you (a, parked, shows): run 'swarm ls -l'\n";
+        assert_eq!(err(&[], vec![asks("a"), parked.clone(), shows.clone()]), note);
+        let many: Vec<WorkerView> = ["a", "b", "c", "d", "e", "f"].map(asks).to_vec();
+        assert!(err(&[], many).contains("6 workers wait for you (a, b, c, d, e, …): run 'swarm approvals'"));
+        let out = listed(&[], &sample::registry(vec![asks("a"), parked.clone()])).0;
+        let states: Vec<_> = out.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
+        assert_eq!(states, ["STATUS", "running", "stopped"], "the words of the original");
+        for words in [&["-q"][..], &["-l"], &["--json"], &["--format", "names"], &["--format", "json"]] {
+            assert_eq!(err(words, vec![asks("a")]), "", "{words:?}");
+        }
+        assert_eq!(err(&[], vec![sample::process("b")]), "");
+        assert_eq!(err(&["--status", "stopped"], vec![asks("a")]), "", "it is not among those that are listed");
     }
 
     #[test]

@@ -226,8 +226,11 @@ pub struct Pace {
     waiting: BTreeMap<Key, Waiting>,
     told: BTreeMap<Key, u64>,
     told_of: BTreeMap<Group, u64>,
-    /// Workers that a loop or flow starts repeatedly; only the end of the loop is reported.
-    loops: BTreeSet<String>,
+    /// Workers that a loop or flow starts repeatedly; only the end of the loop is reported. Each with whether its agent has
+    /// said that its turn is over.
+    loops: BTreeMap<String, bool>,
+    /// Workers whose loop ended before their agent said that its turn is over.
+    through: BTreeSet<String>,
     /// Open requests of attempts of runs.
     parking: Parking,
 }
@@ -254,17 +257,33 @@ impl Pace {
         self.waiting.insert(key, Waiting { notice, at_ms, from_ms, is_alone });
     }
 
-    /// Reports whether an event is the end of an iteration of a loop or flow, which is not reported.
+    /// Reports whether an event is the end of an iteration of a loop or flow, or of the turn in it, which is not reported.
     fn is_one_of_many(&mut self, event: &Event) -> bool {
         let Some(worker) = &event.worker else { return false };
         match &event.kind {
             EventKind::LoopStarted { .. } | EventKind::LoopIteration { .. } | EventKind::FlowTurn { .. } => {
-                self.loops.insert(worker.clone());
+                self.loops.insert(worker.clone(), false);
+                self.through.remove(worker);
             }
             EventKind::LoopEnded { .. } => {
-                self.loops.remove(worker);
+                let is_in_turn = self.loops.remove(worker) == Some(false);
+                self.through.extend(is_in_turn.then(|| worker.clone()));
             }
-            EventKind::WorkerExited { .. } => return self.loops.contains(worker),
+            EventKind::WorkerIdle { .. } => match self.loops.get_mut(worker) {
+                Some(is_over) => {
+                    *is_over = true;
+                    return true;
+                }
+                // The last turn of the loop, whose end was reported.
+                None => return self.through.remove(worker),
+            },
+            EventKind::WorkerStarted { .. } | EventKind::WorkerCleaned => {
+                self.through.remove(worker);
+            }
+            EventKind::WorkerExited { .. } => {
+                self.through.remove(worker);
+                return self.loops.contains_key(worker);
+            }
             _ => {}
         }
         false

@@ -43,6 +43,27 @@ fn the_end_of_a_loop_is_reported_and_not_each_iteration() {
 }
 
 #[test]
+fn an_agent_of_a_loop_waits_for_no_next_task() {
+    let rests = || EventKind::WorkerIdle { text: "its turn is over".to_owned() };
+    let turn = || EventKind::LoopIteration { iteration: 1, max: 3 };
+    let (next, ended) = ("w waits for its next task: its turn is over", "w ended its loop: done_pattern");
+    let told = |kinds: Vec<EventKind>| {
+        let mut pace = Pace::default();
+        kinds.into_iter().for_each(|kind| pace.take(&event("w", kind), 0));
+        pace.due(60_000).into_iter().map(|notice| notice.message).collect::<Vec<_>>()
+    };
+    assert_eq!(told(vec![turn(), rests(), turn(), rests()]), [""; 0], "the next iteration is its next task");
+    assert_eq!(told(vec![turn(), rests(), over("done_pattern")]), [ended]);
+    assert_eq!(told(vec![turn(), over("done_pattern"), rests()]), [ended], "the screen was seen before the hook");
+    for mut given_a_task in [vec![turn(), rests(), over("done_pattern")], vec![turn(), over("done_pattern"), rests()]] {
+        given_a_task.push(rests());
+        assert_eq!(told(given_a_task), [ended, next], "a person has given it one since");
+    }
+    let again = EventKind::WorkerStarted { pid: 7 };
+    assert_eq!(told(vec![turn(), over("done_pattern"), again, rests()]), [ended, next]);
+}
+
+#[test]
 fn the_end_of_an_attempt_that_asks_is_no_failure() {
     let asked = |ask| EventKind::ApprovalRequested { ask, kind: NeedKind::Permission, tool: "Bash".to_owned() };
     let answered = |ask| EventKind::ApprovalAnswered { ask, verdict: "allow".to_owned(), by: None };

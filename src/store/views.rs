@@ -219,17 +219,21 @@ fn load_once(paths: &Paths, detail: Detail, pick: Pick<'_>) -> Result<Registry, 
     });
     registry.workers = views.collect();
     if detail == Detail::Fine {
-        for view in registry.workers.iter_mut().filter(|view| view.state.is_running()) {
-            let dir = view.dir.as_ref().map(|dir| paths.workers().join(dir));
-            view.activity = activity_of(view, dir.as_deref());
-            view.stuck =
-                dir.as_deref().and_then(|dir| marked(dir, STUCK)).filter(|_| view.doing() != Some(Doing::Waiting));
-        }
-        ask_all(paths, &mut registry);
+        add_activity(paths, &mut registry);
         given_up::mark(&mut registry.workers);
     }
     registry.warnings.extend(windows.failed.into_values());
     Ok(registry)
+}
+
+/// Adds what the agents of these workers do, are stuck at, or ask for, as [`Detail::Fine`] does.
+pub fn add_activity(paths: &Paths, registry: &mut Registry) {
+    for view in registry.workers.iter_mut().filter(|view| view.state.is_running()) {
+        let dir = view.dir.as_ref().map(|dir| paths.workers().join(dir));
+        view.activity = activity_of(view, dir.as_deref());
+        view.stuck = dir.as_deref().and_then(|dir| marked(dir, STUCK)).filter(|_| view.doing() != Some(Doing::Waiting));
+    }
+    ask_all(paths, registry);
 }
 
 /// Returns the rows of running workers that the file does not have.

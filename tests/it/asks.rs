@@ -280,6 +280,40 @@ fn a_rule_answers_the_next_time() {
         .refused(1, "invalid pattern 'xargs rm': no rule can allow a command with xargs");
 }
 
+#[test]
+fn a_new_rule_also_approves_open_requests() {
+    let rig = Rig::new();
+    rig.spawn("w", &[], &["sleep", "600"]);
+    let lines = ["cargo test -p x", "cargo test -p y", "cargo test > log", "cargo build", "git push", "cargo build -r"];
+    for (number, line) in (1..).zip(lines) {
+        put(&rig, number, "w", "held", "Bash", &command(line));
+    }
+    put(&rig, 7, "w", "held", "AskUserQuestion", &question(&["a"]));
+    put(&rig, 8, "w", "held", "Bash", &command("npm test"));
+    let place = rig.cwd();
+    let told = format!(
+        "rule 1: allow 'cargo test' in {}\napproved 1 (w): cargo test -p x\napproved 2 (w) by a rule: cargo test -p y\n",
+        place.display()
+    );
+    rig.swarm(&["approve", "1", "--always", "--as", "cargo test"]).is(0, &told, "");
+    let answer = read(&rig, "2.answer.json");
+    assert_eq!((&answer["verdict"], &answer["by"]["via"]), (&json!("allow"), &json!("rule")));
+    let told = "rule 2: deny 'git push' everywhere\n";
+    rig.swarm(&["rules", "add", "--deny", "git push", "--everywhere"]).is(0, told, "");
+    let told = format!(
+        "rule 3: allow 'cargo build' in {place}\napproved 4 (w) by a rule: cargo build\n\
+         approved 6 (w) by a rule: cargo build -r\n",
+        place = place.display()
+    );
+    rig.swarm(&["rules", "add", "--allow", "cargo build"]).is(0, &told, "");
+    let open: Vec<Value> = listed(&rig, &[]).iter().map(|one| one["id"].clone()).collect();
+    assert_eq!(open, ["3", "5", "7", "8"], "a rule that denies ends nothing, and the others are not allowed");
+    // The rules of another directory than that in which the worker was started do not apply.
+    let repo = rig.repo();
+    let told = rig.swarm_in(&repo, &["rules", "add", "--allow", "npm test"]).ok();
+    assert!(told.lines().count() == 1 && !rig.root().join("asks/8.answer.json").exists(), "{told}");
+}
+
 /// Writes the user's own configuration.
 pub fn configure(rig: &Rig, text: &str) {
     fs::create_dir_all(rig.path("home/.config/swarm")).expect("made");

@@ -133,12 +133,22 @@ impl Ask {
 
     /// Returns what the worker needs from a person, in one line.
     pub fn needs(&self) -> Needs {
-        let verb = if self.kind() == NeedKind::Question { "answer" } else { "approve" };
         Needs {
             kind: self.kind(),
             text: first_line(&self.what()),
             since_ms: self.asked_at_ms,
-            answer: Some(format!("swarm {verb} {}", self.number)),
+            answer: Some(self.command()),
+        }
+    }
+
+    /// Returns the command that answers the request, with a `TEXT` for each answer.
+    pub fn command(&self) -> String {
+        match &self.wish {
+            AskWish::Question { questions } => {
+                let texts = " TEXT".repeat(questions.len().max(1));
+                format!("swarm answer {}{texts}", self.number)
+            }
+            _ => format!("swarm approve {}", self.number),
         }
     }
 
@@ -152,6 +162,14 @@ impl Ask {
         match &self.wish {
             AskWish::Command { command } => format!("{}: {command}", self.tool),
             _ => self.text(),
+        }
+    }
+
+    /// Returns what the agent wants as [`Self::what`] does, and the options of a question beside it.
+    pub fn choices(&self) -> String {
+        match &self.wish {
+            AskWish::Question { questions } => questions.iter().map(with_options).collect::<Vec<_>>().join("\n"),
+            _ => self.what(),
         }
     }
 
@@ -377,21 +395,46 @@ mod tests {
         assert_eq!(wish(serde_json::json!({ "url": "x" })).text("fetch"), r#"fetch {"url":"x"}"#);
     }
 
-    #[test]
-    fn what_is_left_out_of_a_line_is_marked() {
-        let ask = |command: &str| Ask {
+    fn asked(wish: AskWish) -> Ask {
+        Ask {
             schema: SCHEMA.to_owned(),
             number: 7,
             key: "k".to_owned(),
             who: Asker::default(),
             tool: "Bash".to_owned(),
-            wish: AskWish::Command { command: command.to_owned() },
+            wish,
             cwd: "/w".to_owned(),
             waits: Waits::Held,
             digest: "d".to_owned(),
             asked_at_ms: 1,
             expires_at_ms: None,
+        }
+    }
+
+    #[test]
+    fn the_command_that_answers_takes_an_answer_for_each_question() {
+        let question = |text: &str, options: &[&str]| Question {
+            text: text.to_owned(),
+            options: options.iter().map(ToString::to_string).collect(),
+            ..Question::default()
         };
+        let (which, when) = (question("Which?", &["a", "b"]), question("When?", &[]));
+        let one = asked(AskWish::Question { questions: vec![which.clone()] });
+        let two = asked(AskWish::Question { questions: vec![which, when] });
+        let command = asked(AskWish::Command { command: "make".to_owned() });
+        for (ask, command, choices) in [
+            (&one, "swarm answer 7 TEXT", "Which? (a | b)"),
+            (&two, "swarm answer 7 TEXT TEXT", "Which? (a | b)\nWhen?"),
+            (&command, "swarm approve 7", "Bash: make"),
+        ] {
+            assert_eq!((ask.command(), ask.choices()), (command.to_owned(), choices.to_owned()));
+            assert_eq!(ask.needs().answer.as_deref(), Some(command));
+        }
+    }
+
+    #[test]
+    fn what_is_left_out_of_a_line_is_marked() {
+        let ask = |command: &str| asked(AskWish::Command { command: command.to_owned() });
         for (command, needs, summary) in [
             ("make", "Bash: make", "make"),
             ("make\nrm -rf x", "Bash: make … (2 lines)", "make … (2 lines)"),

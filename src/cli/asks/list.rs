@@ -6,8 +6,9 @@ use std::os::fd::AsFd as _;
 
 use jiff::Timestamp;
 use serde_json::Value;
+use swarm_model::RefusalKind;
+use swarm_model::asks::rules::suggested;
 use swarm_model::asks::{AskAnswer, AskRecord, AskState, AskWish, Verdict, Via, Waits};
-use swarm_model::{NeedKind, RefusalKind};
 use swarm_store::asks::present;
 use swarm_store::asks::{ANSWERED_IN_DIALOG, Asks};
 use swarm_sys::paths::Paths;
@@ -46,10 +47,18 @@ pub fn run(args: &ApprovalsArgs, paths: &Paths, screen: &mut Screen) -> Result<u
 
 /// Returns the command that answers a request. `None` if it is not open.
 pub fn command(record: &AskRecord) -> Option<String> {
-    let number = record.ask.number;
-    (record.state() == AskState::Open).then(|| match record.ask.kind() {
-        NeedKind::Question => format!("swarm answer {number} TEXT"),
-        _ => format!("swarm approve {number}"),
+    (record.state() == AskState::Open).then(|| record.ask.command())
+}
+
+/// Returns how an open request is not made again, or why no rule can allow it. `None` if rules are not about it.
+fn always(record: &AskRecord) -> Option<String> {
+    let ask = &record.ask;
+    let is_of_rules = matches!(ask.wish, AskWish::Command { .. } | AskWish::Mcp { .. });
+    (is_of_rules && record.state() == AskState::Open).then(|| match suggested(&ask.wish) {
+        Ok(patterns) => {
+            format!("swarm approve {} --always, which also allows '{}'", ask.number, patterns.join("' and '"))
+        }
+        Err(cause) => format!("--always is not possible: {cause}"),
     })
 }
 
@@ -132,7 +141,7 @@ fn cells(shown: Shown, record: &AskRecord, clock: &Clock) -> (u64, Vec<String>) 
     let kind = ask.kind().word().to_owned();
     let texts = [ask.number.to_string(), age, ask.who.worker.clone(), kind];
     let left = left(record, clock).unwrap_or_else(|| "-".to_owned());
-    (ask.asked_at_ms, row(shown, texts, left, &status(record), &record.ask.what()))
+    (ask.asked_at_ms, row(shown, texts, left, &status(record), &record.ask.choices()))
 }
 
 /// Returns what became of a request, and who decided it.
@@ -236,10 +245,9 @@ fn tell(record: &AskRecord, screen: &mut Screen) -> Result<(), Failure> {
     if let Some(over) = &record.over {
         screen.line(&format!("over:      {}", escape(&over.why)))?;
     }
-    match command(record) {
-        Some(command) => screen.line(&format!("answer:    {command}, or swarm deny {} --reason TEXT", ask.number)),
-        None => Ok(()),
-    }
+    let Some(command) = command(record) else { return Ok(()) };
+    screen.line(&format!("answer:    {command}, or swarm deny {} --reason TEXT", ask.number))?;
+    always(record).iter().try_for_each(|always| screen.line(&format!("rule:      {}", escape(always))))
 }
 
 /// Prints a text completely, below its name. Each line is indented, so that none looks like one of ours.
@@ -346,7 +354,7 @@ fn sentence(record: &AskRecord) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use swarm_model::asks::{Answerer, Asker, Draft};
+    use swarm_model::asks::{Answerer, Asker, Draft, Question};
 
     #[test]
     fn a_list_says_what_was_answered_and_by_whom() {
@@ -383,6 +391,52 @@ mod tests {
             let shown = Shown { left: false, status: true, terminal: false };
             assert_eq!(cells(shown, &record, &Clock::system()).1[4], status);
         }
+    }
+
+    #[test]
+    fn a_request_is_shown_with_the_commands_that_answer_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (paths, shown) = (Paths::new(dir.path()), |paths: &Paths, request: Option<u64>| {
+            let (mut out, mut err) = (Vec::new(), Vec::new());
+            let request = request.map(Which::Number);
+            let args = ApprovalsArgs { request, run: None, all: false, follow: false, json: false };
+            run(&args, paths, &mut Screen::new(&mut out, &mut err)).expect("shown");
+            String::from_utf8(out).expect("text")
+        });
+        assert_eq!(shown(&paths, None), "", "nothing waits");
+        let question = |text: &str, options: &[&str]| Question {
+            text: text.to_owned(),
+            options: options.iter().map(ToString::to_string).collect(),
+            ..Question::default()
+        };
+        let command = |line: &str| AskWish::Command { command: line.to_owned() };
+        let questions = vec![question("Which database?", &["postgres", "sqlite"]), question("Which port?", &[])];
+        let wishes = [
+            (AskWish::Question { questions }, "swarm answer 1 TEXT TEXT", None),
+            (
+                command("cargo test && git diff"),
+                "swarm approve 2",
+                Some("swarm approve 2 --always, which also allows 'cargo test' and 'git diff'"),
+            ),
+            (
+                command("make > out.txt"),
+                "swarm approve 3",
+                Some("--always is not possible: no rule can allow a command with a redirection"),
+            ),
+            (AskWish::Write { path: "a".to_owned(), change: String::new() }, "swarm approve 4", None),
+        ];
+        for (number, (wish, command, rule)) in wishes.into_iter().enumerate() {
+            let (who, cwd, waits) = (Asker::default(), "/".to_owned(), Waits::Parked);
+            let who = Asker { run: Some("r".to_owned()), ..who };
+            let draft = Draft { key: format!("run/{number}"), who, tool: "Bash".to_owned(), wish, cwd, waits };
+            let number = Asks::new(&paths).ask(&draft).expect("asked").number;
+            let text = shown(&paths, Some(number));
+            let line = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+            let answer = format!("{command}, or swarm deny {number} --reason TEXT");
+            assert_eq!((line("answer:"), line("rule:")), (Some(&*answer), rule), "{text}");
+        }
+        let list = shown(&paths, None);
+        assert!(list.contains("Which database? (postgres | sqlite)\\nWhich port?\n"), "{list}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use swarm_model::asks::judge::Rule;
 use swarm_model::asks::rules::{AskRule, Effect, rule_of, suggested};
 use swarm_model::asks::{Answerer, Ask, AskAnswer, AskRecord, AskState, AskWish, Question, Verdict, Via};
 use swarm_model::{NeedKind, Refusal, RefusalKind};
-use swarm_store::asks::{AnswerError, Asks, present, rules};
+use swarm_store::asks::{AnswerError, Asks, covered, present, rules};
 use swarm_sys::clock::wall_ms;
 use swarm_sys::paths::Paths;
 
@@ -25,7 +25,8 @@ const SHOWN_CHARS_MAX: usize = 160;
 
 pub fn approve(args: &ApproveArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     refuse_answers_below_a_worker(paths)?;
-    each(&args.requests, args.json, paths, screen, |which, screen| match which {
+    let covered = |screen: &mut Screen| if args.always { by_rules(args.json, paths, screen) } else { Ok(Vec::new()) };
+    each(&args.requests, (args.json, paths), screen, covered, |which, screen| match which {
         Which::Flow { .. } if args.always => {
             let cause = format!("request {which} is one of a flow");
             Err(refused(RefusalKind::Invalid, cause, "add a rule with 'swarm rules add'"))
@@ -34,7 +35,7 @@ pub fn approve(args: &ApproveArgs, paths: &Paths, screen: &mut Screen) -> Result
         Which::Number(number) => {
             let ask = open_one(*number, paths)?;
             if ask.kind() == NeedKind::Question {
-                let remedy = format!("use 'swarm answer {number} TEXT'");
+                let remedy = format!("use '{}'", ask.command());
                 return Err(refused(RefusalKind::Invalid, format!("request {number} is a question"), remedy));
             }
             // The rule comes first: whoever sees that it cannot be made has not approved anything yet.
@@ -49,44 +50,57 @@ pub fn approve(args: &ApproveArgs, paths: &Paths, screen: &mut Screen) -> Result
 
 pub fn deny(args: &DenyArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     refuse_answers_below_a_worker(paths)?;
-    each(&args.requests, args.json, paths, screen, |which, screen| match which {
-        Which::Flow { flow, part } => {
-            flows::find(paths, flow, part)?.deny(args.reason.as_deref(), screen).map(|_| None)
-        }
-        Which::Number(number) => {
-            let ask = open_one(*number, paths)?;
-            record(&ask, Verdict::Deny { reason: args.reason.clone().unwrap_or_default() }, paths)?;
-            done(&ask, "denied", "", args.json, screen).map(|()| Some(*number))
-        }
-    })
+    each(
+        &args.requests,
+        (args.json, paths),
+        screen,
+        |_| Ok(Vec::new()),
+        |which, screen| match which {
+            Which::Flow { flow, part } => {
+                flows::find(paths, flow, part)?.deny(args.reason.as_deref(), screen).map(|_| None)
+            }
+            Which::Number(number) => {
+                let ask = open_one(*number, paths)?;
+                record(&ask, Verdict::Deny { reason: args.reason.clone().unwrap_or_default() }, paths)?;
+                done(&ask, "denied", "", args.json, screen).map(|()| Some(*number))
+            }
+        },
+    )
 }
 
 pub fn answer(args: &AnswerArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     refuse_answers_below_a_worker(paths)?;
     let requests = [args.request.clone()];
-    each(&requests, args.json, paths, screen, |which, screen| match which {
-        Which::Flow { flow, part } => flows::find(paths, flow, part)?.answer(&args.answers, screen).map(|_| None),
-        Which::Number(number) => {
-            let ask = open_one(*number, paths)?;
-            let AskWish::Question { questions } = &ask.wish else {
-                let cause = format!("request {number} asks for a permission");
-                let remedy = format!("use 'swarm approve {number}' or 'swarm deny {number}'");
-                return Err(refused(RefusalKind::Invalid, cause, remedy));
-            };
-            let answers = answers(*number, questions, &args.answers)?;
-            let said: Vec<String> = answers.iter().map(|(_, text)| format!("'{}'", escape(text))).collect();
-            record(&ask, Verdict::Answer { answers }, paths)?;
-            done(&ask, "answered", &format!(" with {}", said.join(", ")), args.json, screen).map(|()| Some(*number))
-        }
-    })
+    each(
+        &requests,
+        (args.json, paths),
+        screen,
+        |_| Ok(Vec::new()),
+        |which, screen| match which {
+            Which::Flow { flow, part } => flows::find(paths, flow, part)?.answer(&args.answers, screen).map(|_| None),
+            Which::Number(number) => {
+                let ask = open_one(*number, paths)?;
+                let AskWish::Question { questions } = &ask.wish else {
+                    let cause = format!("request {number} asks for a permission");
+                    let remedy = format!("use 'swarm approve {number}' or 'swarm deny {number}'");
+                    return Err(refused(RefusalKind::Invalid, cause, remedy));
+                };
+                let answers = answers(*number, questions, &args.answers)?;
+                let said: Vec<String> = answers.iter().map(|(_, text)| format!("'{}'", escape(text))).collect();
+                record(&ask, Verdict::Answer { answers }, paths)?;
+                done(&ask, "answered", &format!(" with {}", said.join(", ")), args.json, screen).map(|()| Some(*number))
+            }
+        },
+    )
 }
 
-/// Answers each request. One that cannot be answered does not keep the others from it.
+/// Answers each request. One that cannot be answered does not keep the others from it. `more` answers further ones in the
+/// end.
 fn each(
     requests: &[Which],
-    as_json: bool,
-    paths: &Paths,
+    (as_json, paths): (bool, &Paths),
     screen: &mut Screen,
+    more: impl FnOnce(&mut Screen) -> Result<Vec<u64>, Failure>,
     mut one: impl FnMut(&Which, &mut Screen) -> Result<Option<u64>, Failure>,
 ) -> Result<u8, Failure> {
     let mut numbers = Vec::new();
@@ -105,6 +119,7 @@ fn each(
             }
         }
     }
+    numbers.extend(more(screen)?);
     if as_json {
         let asks = Asks::new(paths);
         let found: Result<Vec<_>, _> = numbers.iter().map(|number| asks.find(*number)).collect();
@@ -112,6 +127,25 @@ fn each(
         json::print_list(screen, SCHEMA, "approvals", found.iter().flatten().map(json_of).collect())?;
     }
     Ok(u8::from(is_refused))
+}
+
+/// Approves the open requests that the rules allow now, and returns their numbers. One that somebody else answers at the same
+/// time is left alone.
+pub fn by_rules(as_json: bool, paths: &Paths, screen: &mut Screen) -> Result<Vec<u64>, Failure> {
+    let by = Answerer { via: Via::Rule, ..person() };
+    let mut numbers = Vec::new();
+    for ask in covered::allowed(paths).map_err(|error| unreadable(&error))? {
+        let (verdict, by, digest) = (Verdict::Allow { input: None }, by.clone(), ask.digest.clone());
+        match Asks::new(paths).answer(ask.number, &AskAnswer { verdict, digest, by, at_ms: wall_ms() }) {
+            Ok(()) => {
+                done(&ask, "approved", " by a rule", as_json, screen)?;
+                numbers.push(ask.number);
+            }
+            Err(error @ AnswerError::Io { .. }) => screen.warning(&error.to_string()),
+            Err(_) => {}
+        }
+    }
+    Ok(numbers)
 }
 
 /// Returns a request that can be answered.

@@ -13,6 +13,7 @@ use swarm_sys::paths::Paths;
 
 use super::args::{RulesAction, RulesAddArgs, RulesArgs, RulesRmArgs, RulesTestArgs};
 use super::refused;
+use super::respond::by_rules;
 use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::{escape, table};
@@ -29,6 +30,9 @@ pub fn run(args: &RulesArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
             let cwd = cwd()?;
             let rules = [rule(args)?];
             add(paths, &rules, Some(cwd.as_path()).filter(|_| !args.everywhere), args.json, screen)?;
+            if args.allow.is_some() {
+                by_rules(args.json, paths, screen)?;
+            }
             if args.json { print(made(paths)?, Vec::new(), screen) } else { Ok(0) }
         }
         Some(RulesAction::Rm(args)) => remove(args, paths, screen),

@@ -309,7 +309,7 @@ impl Held {
 fn news_of(ask: &Ask) -> String {
     let (number, what) = (ask.number, ask.summary());
     let how = match ask.kind() {
-        NeedKind::Question => format!("'swarm answer {number} TEXT'"),
+        NeedKind::Question => format!("'{}'", ask.command()),
         NeedKind::Permission | NeedKind::Login | NeedKind::Trust | NeedKind::Input => {
             format!("'swarm approve {number}' or 'swarm deny {number}'")
         }

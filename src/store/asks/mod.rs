@@ -8,6 +8,7 @@
 //! Every file is complete and synced before it gets its name, and none is replaced: of several writers the first one
 //! counts, and no lock is needed. The files of one directory can be watched together.
 
+pub mod covered;
 mod deadlines;
 mod past;
 pub mod present;
