@@ -1,4 +1,4 @@
-//! What people answered in earlier conversations of a workstream, as a part of the prompt of a new conversation.
+//! Answers of people in earlier conversations of a workstream, as a part of the prompt of a new conversation.
 //!
 //! Every line of a question and of an answer is quoted, so that none looks like a line of the prompt.
 
