@@ -1,11 +1,13 @@
 //! `swarm web`: the fleet as a page for a browser on this machine.
 
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
 
 use clap::Args;
 use nix::sys::signal::Signal;
@@ -15,10 +17,12 @@ use swarm_sys::paths::Paths;
 
 use super::error::Failure;
 use super::mcp::Allow;
+use super::render::escape;
 use super::screen::Screen;
+use super::trust::inside::worker_above_any_in;
 use super::watch::{Interrupt, Until, allow_many_descriptors, wait_any};
 use crate::verbs;
-use crate::web::{self, Allowed, Listener, Token};
+use crate::web::{self, Above, Allowed, Codes, Listener, Notice, Server, Tell};
 
 #[derive(Debug, Args)]
 pub struct WebArgs {
@@ -51,49 +55,97 @@ impl Drop for Socket {
     }
 }
 
+/// Number of notices that may wait for a terminal that takes none. More are dropped.
+const NOTICES: usize = 64;
+
 pub fn run(args: &WebArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
-    let token = Token::random().map_err(|error| Failure::system("cannot make a token", &error))?;
+    let codes = Arc::new(Codes::default());
+    let code = codes.renew().map_err(|error| Failure::system("cannot make a code", &error))?;
     // Before the address is printed, so that whoever reads it can end this.
     let signals = Interrupt::catch_all(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
-    let (listener, address, _socket) = match &args.socket {
+    let (listener, place, _socket) = match &args.socket {
         Some(path) => {
             let (listener, socket) = listen_on_socket(path)?;
-            (Listener::Socket(listener), format!("http://127.0.0.1:PORT/#t={}", token.text()), Some(socket))
+            (Listener::Socket(listener), "127.0.0.1:PORT".to_owned(), Some(socket))
         }
         None => {
             let listener = listen_on_loopback(args.bind.as_deref().unwrap_or("127.0.0.1:0"))?;
             let bound = listener.local_addr().map_err(|error| Failure::system("cannot listen", &error))?;
-            (Listener::Loopback(listener), format!("http://{bound}/#t={}", token.text()), None)
+            (Listener::Loopback(listener), bound.to_string(), None)
         }
     };
+    let address = address(&place, &code);
     screen.line(&address)?;
     screen.flush()?;
     let allowed = Allowed { act: args.allow.contains(&Allow::Act), answer: args.allow.contains(&Allow::Answer) };
-    explain(args, allowed, screen);
+    let failed = |error| Failure::system("cannot serve the page", &error);
+    let terminal = terminal().map_err(failed)?;
+    explain(args, allowed, terminal.is_some(), screen);
     let opened = args.open.then(|| open(&address));
     if let Some(Err(error)) = &opened {
         screen.warning(&format!("cannot open a browser: {error}"));
     }
     verbs::keep_descriptor_limit();
     allow_many_descriptors();
-    let failed = |error| Failure::system("cannot serve the page", &error);
     let mut ends: Vec<OwnedFd> = vec![signals.as_fd().try_clone_to_owned().map_err(failed)?];
     ends.extend(end_of_terminal(screen.terminal).map_err(failed)?);
-    web::serve(listener, token, allowed, paths.clone(), ends).map_err(failed)?;
+    let tell = teller(place).map_err(failed)?;
+    let state = paths.clone();
+    let above: Above = Arc::new(move |pids| worker_above_any_in(pids, &state));
+    let server = Server { paths: paths.clone(), allowed, codes, above, tell, terminal, ends };
+    web::serve(listener, server).map_err(failed)?;
     Ok(0)
 }
 
-fn explain(args: &WebArgs, allowed: Allowed, screen: &mut Screen) {
+fn address(place: &str, code: &str) -> String {
+    format!("http://{place}/#code={code}")
+}
+
+/// Returns standard input if it is a terminal.
+fn terminal() -> io::Result<Option<OwnedFd>> {
+    let stdin = io::stdin();
+    stdin.is_terminal().then(|| stdin.as_fd().try_clone_to_owned()).transpose()
+}
+
+/// Returns what prints notices. A terminal that takes no text holds up nobody but the thread that prints.
+fn teller(place: String) -> io::Result<Tell> {
+    let (sender, notices) = sync_channel(NOTICES);
+    std::thread::Builder::new().name("notices".to_owned()).spawn(move || {
+        for notice in notices {
+            match notice {
+                Notice::Address { code } => swarm_sys::say!("{}", address(&place, &code)),
+                other => swarm_sys::complain!("swarm: {}", escape(&words(&other))),
+            }
+        }
+    })?;
+    Ok(Arc::new(move |notice| drop(sender.try_send(notice))))
+}
+
+fn words(notice: &Notice) -> String {
+    match notice {
+        Notice::Address { code } => code.clone(),
+        Notice::Opened { by } => format!("the page was opened by {by}"),
+        Notice::Again { by, first } => format!(
+            "warning: an address was used again, by {by}; first it was used by {first}. \
+             If one of them is not your browser, press Ctrl-C"
+        ),
+        Notice::Below { worker, process } => {
+            format!(
+                "warning: {worker} wanted to use the page for a person and was refused; the request was from {process}"
+            )
+        }
+    }
+}
+
+fn explain(args: &WebArgs, allowed: Allowed, has_keys: bool, screen: &mut Screen) {
     let what = match (allowed.act, allowed.answer) {
         (false, false) => "looks only; start it with '--allow act,answer' to act",
         (true, false) => "acts, but does not answer what agents ask",
         (false, true) => "answers what agents ask, and does nothing else",
         (true, true) => "acts, and answers what agents ask",
     };
-    screen.aside(
-        "hint: ",
-        &format!("the page {what}. The address is a secret: whoever has it can do the same. Press Ctrl-C to end it"),
-    );
+    let keys = if has_keys { "Press Enter for another address, and Ctrl-C to end" } else { "Press Ctrl-C to end" };
+    screen.aside("hint: ", &format!("the page {what}. The address is a secret and can be used once. {keys}"));
     if let Some(path) = &args.socket {
         let path = path.display();
         screen.aside(
@@ -173,7 +225,7 @@ fn end_of_terminal(is_terminal: bool) -> io::Result<Option<OwnedFd>> {
     Ok(Some(reader.into()))
 }
 
-/// File that leads a browser to the page. Removed at the end, because it has the token.
+/// File that leads a browser to the page. Removed at the end. Its address can be used once.
 struct Opened(PathBuf);
 
 impl Drop for Opened {

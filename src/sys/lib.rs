@@ -22,6 +22,7 @@ pub mod procfs;
 pub mod quoting;
 pub mod readable;
 pub mod restraints;
+pub mod sockets;
 pub mod state_id;
 pub mod streams;
 pub mod strip_ansi;

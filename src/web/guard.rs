@@ -11,9 +11,11 @@ use axum::http::{HeaderMap, HeaderName, Method, StatusCode, Uri};
 
 /// Prefix of the paths that need the token.
 const API: &str = "/v1/";
+/// The path below it that needs none, because the token is exchanged there for the code of an address.
+pub const ENTER: &str = "/v1/enter";
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Secret of one start: 256 random bits in lower-case hex.
+/// A secret: 256 random bits in lower-case hex.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
@@ -34,7 +36,7 @@ impl Token {
     }
 
     /// Compares in a time that does not depend on where two tokens differ.
-    fn is(&self, given: &[u8]) -> bool {
+    pub fn is(&self, given: &[u8]) -> bool {
         let own = self.0.as_bytes();
         let differ = own.iter().zip(given).fold(0, |differ, (one, other)| differ | black_box(one ^ other));
         own.len() == given.len() && differ == 0
@@ -60,10 +62,10 @@ pub fn check(head: &Parts, token: &Token) -> Result<(), Refused> {
         return Err((StatusCode::FORBIDDEN, "requests of other pages are refused"));
     }
     let given = one(&head.headers, &AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
-    if !given.is_some_and(|given| token.is(given.as_bytes())) {
+    if head.uri.path() != ENTER && !given.is_some_and(|given| token.is(given.as_bytes())) {
         return Err((
             StatusCode::UNAUTHORIZED,
-            "the token is missing or of an earlier start; open the address that 'swarm web' printed",
+            "the token is missing or of an earlier start; open an address that 'swarm web' printed since",
         ));
     }
     if head.method == Method::POST && one(&head.headers, &CONTENT_TYPE) != Some("application/json") {
@@ -223,6 +225,26 @@ mod tests {
         assert_eq!(post(&[]), 415);
         for method in ["OPTIONS", "PUT", "DELETE", "TRACE", "CONNECT", "PATCH"] {
             assert_eq!(status(method, "/v1/board", &[host, ("authorization", &*bearer)]), 405, "{method}");
+        }
+    }
+
+    #[test]
+    fn a_code_is_exchanged_without_the_token_but_not_for_other_pages() {
+        let post = |more: &[(&str, &str)]| {
+            let own = [("host", "localhost"), ("content-type", "application/json")];
+            status("POST", ENTER, &[&own, more].concat())
+        };
+        assert_eq!(post(&[]), 200);
+        assert_eq!(post(&[("origin", "http://evil.example")]), 403);
+        assert_eq!(post(&[("sec-fetch-site", "same-site")]), 403);
+        assert_eq!(post(&[("content-type", "text/plain")]), 415, "two types");
+        assert_eq!(status("POST", ENTER, &[("host", "localhost")]), 415);
+        for other in ["/v1/enter/", "/v1/enterx", "/v1/./enter", "/v1/Enter"] {
+            assert_eq!(
+                status("POST", other, &[("host", "localhost"), ("content-type", "application/json")]),
+                401,
+                "{other}"
+            );
         }
     }
 

@@ -1,5 +1,6 @@
 //! Routes: the page, the board, texts about a worker, and acts. What is more than the board is a verb, executed as a process.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use swarm_model::json::Members as _;
@@ -19,10 +20,13 @@ use swarm_sys::paths::Paths;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::timeout;
 
+use super::Server;
 use super::acts::{Act, Allowed, Found, Item, Order};
+use super::enter::{Gate, enter};
 use super::files;
 use super::guard::{self, Token};
 use super::hub::Hub;
+use super::peer::End;
 use super::stream::{self, Wanted};
 use super::text::{self, Part};
 use crate::board::Kind;
@@ -56,7 +60,8 @@ const HEADERS: [(HeaderName, &str); 7] = [
 pub struct Site {
     pub hub: Arc<Hub>,
     pub paths: Paths,
-    token: Token,
+    pub token: Token,
+    pub gate: Gate,
     allowed: Allowed,
     reads: Semaphore,
     streams: Arc<Semaphore>,
@@ -65,15 +70,26 @@ pub struct Site {
 }
 
 impl Site {
-    pub fn new(hub: Arc<Hub>, token: Token, allowed: Allowed, paths: Paths) -> Self {
+    /// # Errors
+    /// Fails if the kernel has no random bits.
+    pub fn new(hub: Arc<Hub>, server: &Server) -> io::Result<Self> {
         let (reads, waiting) = (Semaphore::new(READS), Semaphore::new(ACTS));
-        let streams = Arc::new(Semaphore::new(STREAMS));
-        Self { hub, paths, token, allowed, reads, streams, waiting, acts: Mutex::default() }
+        Ok(Self {
+            hub,
+            paths: server.paths.clone(),
+            token: Token::random()?,
+            gate: Gate::new(server),
+            allowed: server.allowed,
+            reads,
+            streams: Arc::new(Semaphore::new(STREAMS)),
+            waiting,
+            acts: Mutex::default(),
+        })
     }
 }
 
 /// An answer that is no success: a status and a sentence.
-struct Refused(StatusCode, String);
+pub struct Refused(pub StatusCode, pub String);
 
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
@@ -81,12 +97,13 @@ impl IntoResponse for Refused {
     }
 }
 
-fn failed(cause: impl ToString) -> Refused {
+pub fn failed(cause: impl ToString) -> Refused {
     Refused(StatusCode::INTERNAL_SERVER_ERROR, cause.to_string())
 }
 
 pub fn router(site: Arc<Site>) -> Router {
     let mut router = Router::new()
+        .route(guard::ENTER, post(enter))
         .route("/v1/hello", get(hello))
         .route("/v1/board", get(board))
         .route("/v1/changes", get(changes))
@@ -245,13 +262,18 @@ async fn is_same(site: &Site, name: &str, generation: u64) -> Result<(), Refused
 }
 
 /// Executes a verb that changes something. Once begun, it is finished whatever the page does.
-async fn act(State(site): State<Arc<Site>>, body: Bytes) -> Result<Json<Value>, Refused> {
+async fn act(
+    State(site): State<Arc<Site>>,
+    Extension(end): Extension<End>,
+    body: Bytes,
+) -> Result<Json<Value>, Refused> {
     let order = serde_json::from_slice::<Order>(&body);
     let order = order.map_err(|error| Refused(StatusCode::BAD_REQUEST, format!("this is no act: {error}")))?;
     if !order.act.is_allowed(site.allowed) {
         let cause = "this is not allowed; start 'swarm web' with --allow".to_owned();
         return Err(Refused(StatusCode::FORBIDDEN, cause));
     }
+    site.gate.must_be_a_person(end).await?;
     // In a task of its own: the connection may end, and the next act has to wait all the same.
     let done = tokio::spawn(async move { carry_out(&site, &order).await });
     done.await.map_err(failed)?.map(Json)

@@ -98,5 +98,6 @@ mod trust_inside;
 mod units;
 mod upgrade;
 mod web;
+mod web_people;
 mod words;
 mod worktrees;

@@ -1,10 +1,11 @@
 //! `swarm web`: the page gets the board and acts; nothing else that can connect does.
 
+use std::fs::OpenOptions;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
@@ -15,22 +16,26 @@ use crate::asks;
 use crate::common::{Rig, SOON, proc, schema, wait_until};
 use crate::flow_run::{self, workflow};
 
-/// A running `swarm web`.
-struct Web {
-    child: Child,
-    address: String,
-    token: String,
+/// A running `swarm web`. What it says is in the file `said`.
+pub struct Web {
+    pub child: Child,
+    pub address: String,
+    /// The code of the first address.
+    pub code: String,
+    /// What the code was exchanged for. Empty if it was not.
+    pub token: String,
+    said: PathBuf,
 }
 
 /// Status, head and body of an answer. The status is 0 if the connection was closed without any.
-struct Said {
-    status: u16,
-    head: String,
-    body: String,
+pub struct Said {
+    pub status: u16,
+    pub head: String,
+    pub body: String,
 }
 
 impl Said {
-    fn of(all: &[u8]) -> Self {
+    pub fn of(all: &[u8]) -> Self {
         let all = String::from_utf8_lossy(all);
         let (head, body) = all.split_once("\r\n\r\n").unwrap_or((&all, ""));
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_default();
@@ -38,35 +43,57 @@ impl Said {
     }
 
     #[track_caller]
-    fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {} {}", self.head, self.body))
     }
 }
 
 impl Web {
-    fn start(rig: &Rig, words: &[&str]) -> Self {
+    /// Starts it, and exchanges its code as a page does.
+    pub fn start(rig: &Rig, words: &[&str]) -> Self {
         Self::start_in(rig, &rig.cwd(), words)
     }
 
     fn start_in(rig: &Rig, dir: &Path, words: &[&str]) -> Self {
-        let mut command = rig.command(&[&["web"], words].concat());
-        command.current_dir(dir);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("started");
-        let mut line = String::new();
-        BufReader::new(child.stdout.as_mut().expect("piped")).read_line(&mut line).expect("an address");
-        let (address, token) = line.trim().split_once("/#t=").unwrap_or_else(|| panic!("no token: {line}"));
-        let address = address.strip_prefix("http://").expect("an address").to_owned();
-        Self { child, address, token: token.to_owned() }
+        let mut web = Self::unopened(rig, dir, words);
+        let entered = web.enter(&web.code);
+        assert_eq!(entered.status, 200, "{}", entered.body);
+        web.token = entered.json()["token"].as_str().expect("a token").to_owned();
+        web
     }
 
-    fn connect(&self) -> TcpStream {
+    /// Starts it, and leaves its address alone.
+    pub fn unopened(rig: &Rig, dir: &Path, words: &[&str]) -> Self {
+        let mut command = rig.command(&[&["web"], words].concat());
+        let said = rig.path("said.web");
+        let file = OpenOptions::new().create(true).append(true).open(&said).expect("opened");
+        command.current_dir(dir);
+        let mut child = command.stdout(Stdio::piped()).stderr(file).spawn().expect("started");
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().expect("piped")).read_line(&mut line).expect("an address");
+        let (address, code) = line.trim().split_once("/#code=").unwrap_or_else(|| panic!("no code: {line}"));
+        let address = address.strip_prefix("http://").expect("an address").to_owned();
+        Self { child, address, code: code.to_owned(), token: String::new(), said }
+    }
+
+    pub fn enter(&self, code: &str) -> Said {
+        self.raw(&self.request("POST", "/v1/enter", &json!({"code": code}).to_string()))
+    }
+
+    /// Waits until it says this.
+    #[track_caller]
+    pub fn says(&self, text: &str) {
+        wait_until(text, SOON, || std::fs::read_to_string(&self.said).is_ok_and(|said| said.contains(text)));
+    }
+
+    pub fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(&self.address).expect("connected");
         stream.set_read_timeout(Some(SOON)).expect("set");
         stream
     }
 
     /// Sends these bytes, and returns the answer.
-    fn raw(&self, text: &str) -> Said {
+    pub fn raw(&self, text: &str) -> Said {
         let mut stream = self.connect();
         // A request that is refused early is not read to its end.
         let _ = stream.write_all(text.as_bytes());
@@ -76,7 +103,7 @@ impl Web {
     }
 
     /// Returns a request as the page sends it.
-    fn request(&self, method: &str, path: &str, body: &str) -> String {
+    pub fn request(&self, method: &str, path: &str, body: &str) -> String {
         let (address, token) = (&self.address, &self.token);
         let kind = if method == "POST" { "content-type: application/json\r\n" } else { "" };
         let length = body.len();
@@ -86,16 +113,16 @@ impl Web {
         )
     }
 
-    fn get(&self, path: &str) -> Said {
+    pub fn get(&self, path: &str) -> Said {
         self.raw(&self.request("GET", path, ""))
     }
 
-    fn act(&self, order: &Value) -> Said {
+    pub fn act(&self, order: &Value) -> Said {
         self.raw(&self.request("POST", "/v1/act", &order.to_string()))
     }
 
     /// Returns the lines of the stream, as they come.
-    fn follow(&self, query: &str) -> Receiver<Value> {
+    pub fn follow(&self, query: &str) -> Receiver<Value> {
         let mut stream = self.connect();
         // Without chunks, lines are lines.
         let request = self.request("GET", &format!("/v1/changes?{query}"), "").replacen("HTTP/1.1", "HTTP/1.0", 1);
@@ -108,7 +135,7 @@ impl Web {
         lines
     }
 
-    fn generation(rig: &Rig, name: &str) -> u64 {
+    pub fn generation(rig: &Rig, name: &str) -> u64 {
         rig.view(name)["generation"].as_u64().expect("a number")
     }
 }
@@ -129,9 +156,11 @@ fn nothing_but_the_page_is_answered() {
     assert_eq!(web.raw(&good).status, 200);
     let host = format!("host: {}", web.address);
     let token = format!("authorization: Bearer {}\r\n", web.token);
+    let enter = web.request("POST", "/v1/enter", &json!({"code": web.code}).to_string());
     for (what, status, request) in [
         ("no token", 401, good.replace(&token, "")),
         ("another token", 401, good.replace(&web.token, &"a".repeat(64))),
+        ("the code in place of the token", 401, good.replace(&web.token, &web.code)),
         ("a token in the query", 401, good.replace(&token, "").replace("/board", &format!("/board?t={}", web.token))),
         ("a token in a cookie", 401, good.replace("authorization: Bearer ", "cookie: t=")),
         ("a rebound name", 403, good.replace(&host, &format!("host: evil.example:{port}"))),
@@ -151,6 +180,11 @@ fn nothing_but_the_page_is_answered() {
         ("a long body", 413, web.request("POST", "/v1/act", &"x".repeat(17 << 20))),
         ("a long head", 431, good.replace("sec-fetch", &format!("x-a: {}\r\nsec-fetch", "a".repeat(1 << 20)))),
         ("no HTTP", 400, "\u{16}\u{3}\u{1} hello\r\n\r\n".to_owned()),
+        ("no code", 400, web.request("POST", "/v1/enter", "{}")),
+        ("a used code, of another page", 403, enter.replace("same-origin", "cross-site")),
+        ("a used code", 410, enter.clone()),
+        ("a wrong code", 401, enter.replace(&web.code, &web.token)),
+        ("a code in the query", 405, web.request("GET", &format!("/v1/enter?code={}", web.code), "")),
         ("another file", 404, good.replace("/v1/board", "/../../etc/passwd")),
     ] {
         let said = web.raw(&request);
@@ -345,16 +379,23 @@ fn it_listens_on_this_machine_or_on_a_private_socket() {
     assert_eq!(std::fs::read_to_string(&file).expect("read"), "kept");
     let socket = rig.path("web.sock");
     let text = socket.display().to_string();
-    let mut web = Web::start(&rig, &["--socket", &text]);
+    let mut web = Web::unopened(&rig, &rig.cwd(), &["--allow", "act", "--socket", &text]);
     assert_eq!(mode(&socket), Some(0o600));
     rig.swarm(&["web", "--socket", &text]).refused(1, &format!("{text} is in use"));
-    let mut peer = UnixStream::connect(&socket).expect("connected");
-    // The address that the browser asks for, on the near side of 'ssh -L'.
-    let request = web.request("GET", "/v1/hello", "").replace(&web.address, "localhost:8080");
-    peer.write_all(request.as_bytes()).expect("sent");
-    let mut all = Vec::new();
-    peer.read_to_end(&mut all).expect("read");
-    assert_eq!(Said::of(&all).status, 200);
+    let asked = |request: String| {
+        let mut peer = UnixStream::connect(&socket).expect("connected");
+        // The address that the browser asks for, on the near side of 'ssh -L'.
+        peer.write_all(request.replace("127.0.0.1:PORT", "localhost:8080").as_bytes()).expect("sent");
+        let mut all = Vec::new();
+        peer.read_to_end(&mut all).expect("read");
+        Said::of(&all)
+    };
+    let entered = asked(web.request("POST", "/v1/enter", &json!({"code": web.code}).to_string()));
+    assert_eq!(entered.status, 200, "{}", entered.body);
+    web.token = entered.json()["token"].as_str().expect("a token").to_owned();
+    assert_eq!(asked(web.request("GET", "/v1/hello", "")).status, 200);
+    // It is no act, but a person may ask for it.
+    assert_eq!(asked(web.request("POST", "/v1/act", r#"{"verb":"kill"}"#)).status, 400);
     proc::signal(i32::try_from(web.child.id()).expect("a pid"), Signal::HUP);
     assert_eq!(web.child.wait().expect("ended").code(), Some(0));
     assert!(!socket.exists(), "the socket stays");

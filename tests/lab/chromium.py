@@ -1,6 +1,7 @@
 """A headless Chromium, driven over two pipes by its DevTools protocol."""
 
 import base64
+import contextlib
 import itertools
 import json
 import os
@@ -20,7 +21,7 @@ LIMIT = 20
 
 
 class Chromium:
-    """One browser with one tab. `problems` has what the page reports as an error."""
+    """One browser, of which one tab is driven. `problems` has what the page reports as an error."""
 
     def __init__(self):
         program = next((found for name in NAMES if (found := shutil.which(name))), None)
@@ -42,11 +43,16 @@ class Chromium:
         self.numbers, self.rest, self.problems, self.session = itertools.count(1), b"", [], None
 
     def __enter__(self):
+        self.another()
+        return self
+
+    def another(self) -> None:
+        """Opens a tab, which is the one that is driven from now on."""
+        self.session = None
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log"):
             self.call(f"{domain}.enable")
-        return self
 
     def __exit__(self, *exc):
         os.killpg(self.process.pid, signal.SIGKILL)
@@ -92,6 +98,19 @@ class Chromium:
 
     def open(self, address: str) -> None:
         self.call("Page.navigate", url=address)
+
+    def anew(self, does) -> None:
+        """Does something that loads the page again, and waits until the present one is gone."""
+        self.value("window.isOld = true")
+        does()
+        deadline = time.monotonic() + LIMIT
+        while True:
+            # An expression ends with the page in which it is evaluated.
+            with contextlib.suppress(AssertionError):
+                if self.value("window.isOld !== true && document.readyState === 'complete'"):
+                    return
+            if time.monotonic() > deadline:
+                raise AssertionError("the page is not loaded again")
 
     def value(self, script: str):
         """Returns the value of an expression, or of the promise that it is."""

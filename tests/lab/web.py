@@ -4,6 +4,7 @@
     LAB_AXE=node_modules/axe-core/axe.min.js python3 -m lab web
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -22,11 +23,13 @@ def page(scene, *flags: str):
     def case() -> list[str]:
         with Rig() as rig, Chromium() as browser:
             rig.make_repo()
+            said = open(rig.home / "web.said", "w+")
             web = subprocess.Popen([rig.binary, "web", *flags], env=rig.env, cwd=rig.repo, text=True,
-                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+                                   stdout=subprocess.PIPE, stderr=said)
             try:
                 browser.show("light", 1280)
-                browser.open(web.stdout.readline().strip())
+                browser.address = web.stdout.readline().strip()
+                browser.open(browser.address)
                 findings = scene(rig, browser)
             except AssertionError as error:
                 said = browser.value("[...document.querySelectorAll('#done, #ask[open], #link')].map((one) => one.textContent).join(' | ')")
@@ -50,7 +53,7 @@ def row(name: str) -> str:
 def shows(rig: Rig, browser: Chromium) -> list[str]:
     """A worker appears, its window is shown, and its end is told. Hostile output is text."""
     browser.until("document.querySelector('.empty')")
-    findings = [] if browser.value("location.href").endswith("/#/") else ["the token stays in the address"]
+    findings = [] if browser.value("location.href").endswith("/#/") else ["the code stays in the address"]
     rig.start_tmux()
     spawn(rig, "w", "sh", "-c", f"printf '%s' '{HOSTILE}'; exec sleep 600", flags=rig.tmux_flags)
     browser.until(row("w") + "?.querySelector('.state').textContent === 'running'")
@@ -231,7 +234,67 @@ def accessible(rig: Rig, browser: Chromium) -> list[str]:
     return findings
 
 
-CASES = {"page shows": page(shows), "page answers": page(answers, "--allow", "act,answer"), "page gates": page(gates, "--allow", "answer"), "page other": page(other, "--allow", "act"),
+def told(rig: Rig) -> str:
+    return (rig.home / "web.said").read_text()
+
+
+def once(rig: Rig, browser: Chromium) -> list[str]:
+    """The tab survives a reload; a second tab is told that the address was used, and so is the terminal."""
+    link = "document.querySelector('#link').textContent"
+    browser.until("document.querySelector('.empty')")
+    wait_until(lambda: "the page was opened by " in told(rig), 10, "it says who has opened the page")
+    findings = [] if "chrom" in told(rig) else [f"it does not name the browser: {told(rig)!r}"]
+    for _ in range(2):
+        browser.anew(lambda: browser.call("Page.reload"))
+        browser.until("document.querySelector('.empty')")
+    findings += [] if browser.value(link) == "" else ["a reload is refused"]
+    # From the history of the same tab: it is the code of this tab.
+    browser.anew(lambda: browser.open(browser.address))
+    browser.until("location.hash === '#/' && document.querySelector('.empty')")
+    findings += ["the code of the same tab is an alarm"] if "used again" in told(rig) else []
+    first = browser.session
+    browser.another()
+    browser.open(browser.address)
+    browser.until(f"{link}.startsWith('This address was already used. If that was not you, end')")
+    findings += [] if browser.value("location.href").endswith("/#/") else ["the used code stays in the address"]
+    findings += ["a tab that is refused has a token"] if browser.value("sessionStorage.length") else []
+    wait_until(lambda: "an address was used again, by " in told(rig), 10, "it warns of the second use")
+    browser.anew(lambda: browser.open(browser.address.split("#")[0]))
+    browser.until(f"{link}.startsWith('Open the whole address')")
+    browser.session = first
+    findings += [] if browser.value(link) == "" else ["the first tab has ended"]
+    # The browser reports each refusal of the server.
+    browser.problems[:] = [problem for problem in browser.problems if "410" not in problem]
+    return findings
+
+
+def below(rig: Rig, browser: Chromium) -> list[str]:
+    """A worker with the token of the tab cannot act; the person can."""
+    spawn(rig, "w", "sleep", "600")
+    browser.until(row("w"))
+    token = browser.value("sessionStorage.getItem('swarm-token')")
+    board = browser.value(f"fetch('/v1/board', {{headers: {{authorization: 'Bearer {token}'}}}}).then((answer) => answer.json())")
+    order = json.dumps({"verb": "kill", "name": "w", "generation": board["workers"][0]["generation"]})
+    script = ("import sys, urllib.request as web\n"
+              "head = {'content-type': 'application/json', 'authorization': 'Bearer ' + sys.argv[2]}\n"
+              "try: web.urlopen(web.Request(sys.argv[1] + 'v1/act', sys.argv[3].encode(), head)); print('done')\n"
+              "except web.HTTPError as error: print(error.code, error.read().decode())\n")
+    (Path(rig.repo) / "act.py").write_text(script)
+    spawn(rig, "thief", "sh", "-c", 'exec python3 act.py "$@" > said', "sh", browser.address.split("#")[0], token, order)
+    file = Path(rig.repo) / "said"
+    wait_until(lambda: file.exists() and file.read_text().endswith("\n"), 20, "the worker has an answer")
+    said = file.read_text()
+    findings = [] if said.startswith("403") and "worker 'thief'" in said else [f"a worker acts: {said!r}"]
+    browser.value(row("w") + ".click()")
+    browser.until("document.querySelector('.acts .danger')")
+    browser.value("document.querySelector('.acts .danger').click()")
+    browser.until("document.querySelector('dialog').open")
+    browser.value("document.querySelector('dialog .danger').click()")
+    browser.until(row("w") + "?.querySelector('.state').textContent === 'stopped'")
+    return findings
+
+
+CASES = {"page once": page(once), "page below": page(below, "--allow", "act"), "page shows": page(shows), "page answers": page(answers, "--allow", "act,answer"), "page gates": page(gates, "--allow", "answer"), "page other": page(other, "--allow", "act"),
          "page pure": page(pure), "page accessible": page(accessible, "--allow", "act,answer")}
 
 

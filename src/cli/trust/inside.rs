@@ -47,27 +47,51 @@ const OURS: [&str; 9] = [
 /// namespace above or beside that of this process, so may be a worker, and this process cannot see it: then the answer
 /// says that.
 pub fn worker_above() -> Option<String> {
-    above(|_| false)
+    above(own(), |_| false)
 }
 
 /// Like [`worker_above`], for a flow: a worker counts also if the flow is run in its state directory, whatever
 /// configuration directory this process names.
 pub fn worker_above_flow(place: &FlowPlace) -> Option<String> {
-    above(|paths| is_run(paths, place))
+    above(own(), |paths| is_run(paths, place))
 }
 
 /// Like [`worker_above`], for requests in a state directory: a worker of that directory counts as well, whatever
 /// configuration directory this process names.
 pub fn worker_above_in(state: &Paths) -> Option<String> {
-    above(|theirs| is_same_place(theirs.root(), state.root()))
+    worker_above_any_in(&[own()], state)
 }
 
-/// Returns the worker above this process that uses the same configuration directory, or whose state directory
+/// Like [`worker_above_in`], for other processes: returns the worker above any of them.
+pub fn worker_above_any_in(pids: &[i32], state: &Paths) -> Option<String> {
+    let is_same = |theirs: &Paths| is_same_place(theirs.root(), state.root());
+    pids.iter().find_map(|pid| visible_above(*pid, is_same)).or_else(hidden_above)
+}
+
+fn own() -> i32 {
+    i32::try_from(std::process::id()).unwrap_or_default()
+}
+
+/// Returns the worker above a process that uses the configuration directory of this process, or whose state directory
 /// `concerns` the caller.
-fn above(concerns: impl Fn(&Paths) -> bool) -> Option<String> {
+fn above(pid: i32, concerns: impl Fn(&Paths) -> bool) -> Option<String> {
+    visible_above(pid, concerns).or_else(hidden_above)
+}
+
+/// Returns the directories in which a worker may be that this process cannot see.
+fn places() -> impl Iterator<Item = Paths> {
+    [Paths::from_env().ok(), Paths::of_home().ok()].into_iter().flatten()
+}
+
+fn hidden_above() -> Option<String> {
+    let is_hidden = places().any(|paths| peer::is_supervisor_hidden(&paths));
+    is_hidden.then(|| "a process in another process namespace than the supervisor".to_owned())
+}
+
+fn visible_above(pid: i32, concerns: impl Fn(&Paths) -> bool) -> Option<String> {
     let (mut found, mut is_of_person) = (false, false);
     let mut sessions = Sessions::default();
-    let mut child = Process::read(i32::try_from(std::process::id()).ok()?);
+    let mut child = Process::read(pid);
     for _ in 0..ANCESTORS_MAX {
         let Some(stat) = procfs::stat(child.pid) else { break };
         sessions.add(stat.session);
@@ -84,16 +108,14 @@ fn above(concerns: impl Fn(&Paths) -> bool) -> Option<String> {
         }
         child = process;
     }
-    let is_marked = !found && std::env::var_os("SWARM_TOKEN").is_some();
-    if is_marked {
-        return Some(shown(&std::env::var("SWARM_WORKER").unwrap_or_default()));
+    if found {
+        return None;
     }
-    let places = [Paths::from_env().ok(), Paths::of_home().ok()];
-    if !found && let Some(worker) = places.iter().flatten().find_map(|paths| sessions.worker(paths)) {
-        return Some(shown(&worker));
+    let of = |name: &str| if pid == own() { std::env::var_os(name) } else { variable(pid, name) };
+    if of("SWARM_TOKEN").is_some() {
+        return Some(shown(&of("SWARM_WORKER").unwrap_or_default().to_string_lossy()));
     }
-    let is_hidden = places.iter().flatten().any(peer::is_supervisor_hidden);
-    is_hidden.then(|| "a process in another process namespace than the supervisor".to_owned())
+    places().find_map(|paths| sessions.worker(&paths)).map(|worker| shown(&worker))
 }
 
 fn shown(worker: &str) -> String {

@@ -4,7 +4,7 @@
 pub mod again;
 pub mod args;
 pub mod gate;
-mod inside;
+pub mod inside;
 mod records;
 pub mod specs;
 

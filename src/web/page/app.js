@@ -272,7 +272,7 @@ $('list').addEventListener('pointermove', () => { touched = Date.now(); });
 $('filter').addEventListener('input', () => { touched = 0; later(); });
 $('help').addEventListener('click', help);
 window.addEventListener('hashchange', () => {
-	if (location.hash.startsWith('#t=')) return location.reload();
+	if (location.hash.startsWith('#code=')) return location.reload();
 	select();
 	if (selected() && matchMedia('(max-width: 45rem)').matches) $('detail').focus();
 });
@@ -285,17 +285,19 @@ const take = (message) => {
 
 const states = {
 	lost: 'The connection is lost; trying again\u2026',
-	refused: 'This address is of an earlier start: open the one that \u201cswarm web\u201d printed.',
+	refused: 'This tab is of an earlier start: open an address that \u201cswarm web\u201d has printed since.',
+	none: 'Open the whole address that \u201cswarm web\u201d printed, with the part behind #. Each can be used once: press Enter in its terminal for another.',
+	unreached: 'The server does not answer: reload this page to try again.',
 };
 
 const start = async () => {
 	$('list').append(list);
-	const token = link.takeToken();
-	if (!token) {
-		problem('Open the whole address that \u201cswarm web\u201d printed, with the part behind #.');
-		return;
+	try {
+		if (!await link.enter()) return problem(states.none);
+	} catch (error) {
+		const told = error instanceof link.Refused ? oneLine(error.message) : states.unreached;
+		return problem(told[0].toUpperCase() + told.slice(1));
 	}
-	link.use(token);
 	stream = new link.Stream(() => ({ since: board.rev, board: board.id, ...detail.screen }), take, (state) => problem(states[state] ?? ''));
 	try {
 		const hello = await link.json('/v1/hello');

@@ -1,19 +1,8 @@
-// The connection to the server: the token, requests, and the stream of changes.
+// The connection to the server: the code and the token, requests, and the stream of changes.
 
-const KEY = 'swarm-token';
-
-/** Takes the token out of the address, so that it is neither in the history nor seen by others. */
-export const takeToken = () => {
-	const given = /^#t=([0-9a-f]{64})$/.exec(location.hash);
-	if (given) {
-		sessionStorage.setItem(KEY, given[1]);
-		history.replaceState(null, '', location.pathname + '#/');
-	}
-	return sessionStorage.getItem(KEY);
-};
+const KEY = 'swarm-token', CODE = 'swarm-code';
 
 let token = null;
-export const use = (text) => { token = text; };
 
 /** An answer that is no success. */
 export class Refused extends Error {
@@ -24,7 +13,7 @@ export class Refused extends Error {
 }
 
 const get = async (path, options = {}) => {
-	const headers = { authorization: `Bearer ${token}`, ...options.headers };
+	const headers = { ...(token && { authorization: `Bearer ${token}` }), ...options.headers };
 	const answer = await fetch(path, { ...options, headers, cache: 'no-store', credentials: 'omit', redirect: 'error' });
 	if (answer.ok) return answer;
 	const said = await answer.json().catch(() => ({}));
@@ -36,8 +25,27 @@ export const json = async (path, query = {}, signal) => {
 	return (await get(words.size ? `${path}?${words}` : path, { signal })).json();
 };
 
-export const act = async (order) =>
-	(await get('/v1/act', { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(order) })).json();
+const post = async (path, value) =>
+	(await get(path, { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(value) })).json();
+export const act = (order) => post('/v1/act', order);
+
+/** Exchanges the code in the address for the token, which this tab keeps, and takes it out of the address. Returns whether there is a token. */
+export const enter = async () => {
+	const code = /^#code=([0-9a-f]{64})$/.exec(location.hash)?.[1];
+	const leave = () => code && history.replaceState(null, '', location.pathname + '#/');
+	if (code && sessionStorage.getItem(CODE) !== code) {
+		try {
+			sessionStorage.setItem(KEY, (await post('/v1/enter', { code })).token);
+			sessionStorage.setItem(CODE, code);
+		} catch (error) {
+			if (error instanceof Refused) leave();
+			throw error;
+		}
+	}
+	leave();
+	token = sessionStorage.getItem(KEY);
+	return token !== null;
+};
 
 /** Time for which a hidden tab keeps its stream. */
 const HIDDEN = 30000;
