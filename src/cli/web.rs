@@ -134,6 +134,9 @@ fn words(notice: &Notice) -> String {
                 "warning: {worker} wanted to use the page for a person and was refused; the request was from {process}"
             )
         }
+        Notice::Perhaps { worker } => format!(
+            "warning: a process that must not be examined wanted to use the page and was refused: it may be one of {worker}"
+        ),
     }
 }
 

@@ -57,16 +57,24 @@ impl Gate {
                     "{worker} cannot use the page for a person: the request is from {process}. \
                      Use a browser that you have started yourself"
                 );
-                self.tell_once(worker, process);
+                self.tell_once(Notice::Below { worker: worker.clone(), process }, worker);
+                Err(Refused(StatusCode::FORBIDDEN, cause))
+            }
+            Err(Stranger::Perhaps { worker }) => {
+                let cause = format!(
+                    "the request may be from {worker}, which has a process that must not be examined, as has the \
+                     one that sends it. Open the page over 'swarm web --socket', or when that worker has ended"
+                );
+                self.tell_once(Notice::Perhaps { worker: worker.clone() }, worker);
                 Err(Refused(StatusCode::FORBIDDEN, cause))
             }
         }
     }
 
-    fn tell_once(&self, worker: String, process: String) {
+    fn tell_once(&self, notice: Notice, worker: String) {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.len() < TOLD_MAX && told.insert(worker.clone()) {
-            (self.tell)(Notice::Below { worker, process });
+        if told.len() < TOLD_MAX && told.insert(worker) {
+            (self.tell)(notice);
         }
     }
 

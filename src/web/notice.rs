@@ -12,6 +12,8 @@ pub enum Notice {
     Again { by: String, first: String },
     /// A process below a worker was refused.
     Below { worker: String, process: String },
+    /// A process was refused that must not be examined, and may be one below this worker.
+    Perhaps { worker: String },
 }
 
 /// Tells a notice. Must not wait.

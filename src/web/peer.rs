@@ -30,6 +30,10 @@ pub enum Stranger {
         worker: String,
         process: String,
     },
+    /// It must not be examined, and may be one below this worker.
+    Perhaps {
+        worker: String,
+    },
     /// It cannot be told which process it is, for this reason.
     Unknown(String),
 }
@@ -89,14 +93,19 @@ fn judge(
         Facts::Elsewhere => return unknown("it is in another namespace or on another machine"),
         Facts::Unread(cause) => return unknown(&cause),
     };
-    let (holders, process) = match known.first() {
-        Some(first) => (known.clone(), named(*first)),
-        None if hidden.is_empty() => return unknown("it is in another process namespace, or hidden"),
-        None => (hidden, HIDDEN.to_owned()),
-    };
-    match above(&holders) {
-        Some(worker) => Err(Stranger::Below { worker, process }),
-        None => Ok(process),
+    if let Some(first) = known.first() {
+        let process = named(*first);
+        return match above(&known) {
+            Some(worker) => Err(Stranger::Below { worker, process }),
+            None => Ok(process),
+        };
+    }
+    if hidden.is_empty() {
+        return unknown("it is in another process namespace, or hidden");
+    }
+    match above(&hidden) {
+        Some(worker) => Err(Stranger::Perhaps { worker }),
+        None => Ok(HIDDEN.to_owned()),
     }
 }
 
@@ -120,7 +129,8 @@ mod tests {
         assert_eq!(held(&[3, 70], &[]), below("p3"), "it has passed the socket on");
         let hidden = "a process that must not be examined, such as a server of ssh";
         assert_eq!(held(&[], &[4, 5]), Ok(hidden.to_owned()));
-        assert_eq!(held(&[], &[4, 70]), below(hidden), "it may be that one");
+        let perhaps = Err(Stranger::Perhaps { worker: "worker 'w'".to_owned() });
+        assert_eq!(held(&[], &[4, 70]), perhaps, "it may be that one");
         for facts in
             [Facts::Held(Holders::default()), Facts::Closed, Facts::Elsewhere, Facts::Unread("EMFILE".to_owned())]
         {

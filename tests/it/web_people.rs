@@ -99,38 +99,81 @@ fn the_page_acts_over_each_kind_of_address() {
     }
 }
 
+/// A private tmux server with one pane.
+struct Pane<'a>(&'a Rig);
+
+impl<'a> Pane<'a> {
+    fn start(rig: &'a Rig, words: &[&str]) -> Self {
+        let start = ["-f", "/dev/null", "new-session", "-d", "-x", "150", "-y", "24", "-s", "outer"];
+        let pane = Self(rig);
+        pane.tmux(&[&start, words].concat());
+        pane
+    }
+
+    fn tmux(&self, words: &[&str]) -> String {
+        self.0.tmux(&[&["-L", "outer"], words].concat()).ok()
+    }
+
+    fn keys(&self, keys: &[&str]) {
+        self.tmux(&[&["send-keys", "-t", "outer:"], keys].concat());
+    }
+
+    fn has(&self, text: &str) {
+        wait_until(text, SOON, || self.tmux(&["capture-pane", "-p", "-t", "outer:"]).contains(text));
+    }
+
+    /// Returns the addresses that are shown, each with its code.
+    fn addresses(&self) -> Vec<(String, String)> {
+        let of = |line: &str| {
+            let (address, code) =
+                line[line.find("http://")?..].trim().strip_prefix("http://")?.split_once("/#code=")?;
+            (code.len() == 64).then(|| (address.to_owned(), code.to_owned()))
+        };
+        self.tmux(&["capture-pane", "-p", "-t", "outer:"]).lines().filter_map(of).collect()
+    }
+}
+
 #[test]
 fn enter_prints_another_address() {
     let rig = Rig::new();
-    let tmux = |words: &[&str]| rig.tmux(&[&["-L", "outer"], words].concat()).ok();
     let script = rig.file("web.sh", &format!("exec '{}' web", env!("CARGO_BIN_EXE_swarm")));
-    tmux(&["-f", "/dev/null", "new-session", "-d", "-x", "150", "-y", "24", "-s", "outer", "sh", &script]);
-    let codes = || -> Vec<(String, String)> {
-        let shown = tmux(&["capture-pane", "-p", "-t", "outer:"]);
-        let of = |line: &str| {
-            let (address, code) = line.trim().strip_prefix("http://")?.split_once("/#code=")?;
-            (code.len() == 64).then(|| (address.to_owned(), code.to_owned()))
-        };
-        shown.lines().filter_map(of).collect()
-    };
-    wait_until("it prints an address", SOON, || codes().len() == 1);
-    tmux(&["send-keys", "-t", "outer:", "x", "Enter", "Enter"]);
-    wait_until("it prints another one for the empty line", SOON, || codes().len() == 2);
+    let pane = Pane::start(&rig, &["sh", &script]);
+    wait_until("it prints an address", SOON, || pane.addresses().len() == 1);
+    pane.keys(&["x", "Enter", "Enter"]);
+    wait_until("it prints another one for the empty line", SOON, || pane.addresses().len() == 2);
     let client = rig.file("client.py", CLIENT);
     let enter = |(address, code): &(String, String)| {
         let mut command = rig.program("python3");
         command.args([&client, address, "POST", "/v1/enter", "", &json!({"code": code}).to_string()]);
         run(command).ok()
     };
-    let all = codes();
+    let all = pane.addresses();
     let (first, second) = (enter(&all[0]), enter(&all[1]));
     assert!(first.starts_with("401 ") && first.contains("void because of a newer one"), "{first}");
     assert!(second.starts_with("200 "), "{second}");
-    wait_until("it names what has opened the page", SOON, || {
-        tmux(&["capture-pane", "-p", "-t", "outer:"]).contains("swarm: the page was opened by python3 (process ")
-    });
-    tmux(&["send-keys", "-t", "outer:", "C-c"]);
+    pane.has("swarm: the page was opened by python3 (process ");
+    pane.keys(&["C-c"]);
     wait_until("it ends", SOON, || rig.tmux(&["-L", "outer", "has-session"]).code != Some(0));
+}
+
+#[test]
+fn in_the_background_what_is_typed_is_for_the_shell() {
+    let rig = Rig::new();
+    let pane = Pane::start(&rig, &["bash", "--norc", "-i"]);
+    pane.keys(&[&format!("'{}' web 2> /dev/null &", env!("CARGO_BIN_EXE_swarm")), "Enter"]);
+    wait_until("it prints an address", SOON, || pane.addresses().len() == 1);
+    pane.keys(&["Enter", "echo the$((1))end; jobs", "Enter"]);
+    pane.has("the1end");
+    pane.has("Running");
+    assert_eq!(pane.addresses().len(), 1);
+    pane.keys(&["fg", "Enter"]);
+    // The shell prints the command when it has given the terminal away.
+    wait_until("it is in the foreground", SOON, || {
+        let command = pane.tmux(&["display-message", "-p", "-t", "outer:", "#{pane_current_command}"]);
+        command.trim() == "swarm"
+    });
+    pane.keys(&["Enter"]);
+    wait_until("it prints another address", SOON, || pane.addresses().len() == 2);
 }
 
 #[test]
