@@ -65,6 +65,8 @@ def shows(rig: Rig, browser: Chromium) -> list[str]:
     findings += ["it acts"] if browser.value("document.querySelector('.acts button, .say input')") else []
     rig.must("kill", "w")
     browser.until(row("w") + "?.querySelector('.state').textContent === 'stopped'")
+    # The page asks for the log in place of the window, which is refused once the worker is gone.
+    browser.until("performance.getEntriesByType('resource').some((one) => one.name.includes('/v1/worker/w/log') && one.responseStatus === 200)")
     rig.must("clean", "w")
     browser.until("document.querySelector('.alert')?.textContent.includes('gone')")
     return findings
