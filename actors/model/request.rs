@@ -142,6 +142,9 @@ pub struct KillRequest {
     /// Request that has started the worker. A life that another request has started is left alone. `None`: any life.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_by: Option<String>,
+    /// Generation of the worker. Another generation is left alone. `None`: any generation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u64>,
 }
 
 /// `POST /v1/clean`.
@@ -166,6 +169,9 @@ pub struct RespawnRequest {
     pub name: String,
     pub clean_first: bool,
     pub force_dirty: bool,
+    /// See [`KillRequest::generation`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u64>,
 }
 
 /// `POST /v1/recover`.
@@ -279,6 +285,12 @@ impl Refusal {
         Self::new(RefusalKind::Exists, format!("worker '{name}' already exists")).of(name).remedy(format!(
             "run 'swarm respawn {name}' to start it again, run 'swarm clean {name}' to remove it, or use another name"
         ))
+    }
+
+    /// Returns the refusal of a request about one generation of a worker, of which another one is there.
+    pub fn started_again(name: &str) -> Self {
+        let cause = format!("'{name}' is not the one that was shown any more; nothing was done");
+        Self::new(RefusalKind::Exists, cause).of(name).remedy(format!("run 'swarm status {name}' to see it"))
     }
 
     /// Adds a hint.

@@ -129,12 +129,27 @@ impl Desk {
         Ok(order)
     }
 
-    /// Returns work that is to land, with its worker, and the rules by which it does. Work of a run is verified as that run
+    /// Fails if the worker whose work was `seen` has another generation than `meant`.
+    async fn check_generation(&self, name: &str, seen: &Seen, meant: u64) -> Result<(), Refusal> {
+        let subject = WorkerRecord::read(&self.ports, &self.registry, name).await?;
+        let is_meant = subject.row().and_then(|row| row.swarm()).is_some_and(|swarm| swarm.generation == meant);
+        if is_meant && seen.is(&subject) { Ok(()) } else { Err(Refusal::started_again(name)) }
+    }
+
+    /// Returns work that is to land, with its worker, and the rules by which it does. With a `generation`, the name is that
+    /// of a worker of this generation. Work of a run is verified as that run
     /// asked, unless a person has typed something else.
-    pub(super) async fn found(&self, completion: Completion) -> Result<(Completion, Seen), Refusal> {
+    pub(super) async fn found(
+        &self,
+        completion: Completion,
+        generation: Option<u64>,
+    ) -> Result<(Completion, Seen), Refusal> {
         let below = completion.caller.below.clone();
         for_somebody(below.as_ref(), "add work to a merge queue")?;
         let (mut completion, seen) = self.looked_up(completion).await?;
+        if let Some(meant) = generation {
+            self.check_generation(&completion.name, &seen, meant).await?;
+        }
         if below.is_none() && completion.settings.verify.is_some() {
             return Ok((completion, seen));
         }

@@ -63,8 +63,14 @@ impl Workers for SupervisorClient {
     fn kill<'a>(&'a self, name: &'a str, caller: &'a Caller) -> BoxFuture<'a, Result<(), Refusal>> {
         Box::pin(async move {
             let scope = Scope::Names(vec![name.to_owned()]);
-            let request =
-                KillRequest { caller: caller.clone(), scope, rm_worktree: false, force_dirty: false, started_by: None };
+            let request = KillRequest {
+                caller: caller.clone(),
+                scope,
+                rm_worktree: false,
+                force_dirty: false,
+                started_by: None,
+                generation: None,
+            };
             self.ask::<KillRequest>(Request::Kill(Box::new(request))).await.map(drop)
         })
     }

@@ -28,6 +28,8 @@ pub struct Ending {
     after: Vec<String>,
     /// Loops whose records are removed.
     forget: Vec<String>,
+    /// Generation of the workers that are meant. `None`: any generation.
+    generation: Option<u64>,
     nudges: Arc<Nudges>,
 }
 
@@ -56,11 +58,16 @@ impl State {
         let names_if = |applies: bool| if applies { names.to_vec() } else { Vec::new() };
         // The worker may have another life by now, whose loop goes on.
         let is_any_life = !matches!(request, Request::Kill(kill) if kill.started_by.is_some());
+        let generation = match request {
+            Request::Kill(kill) => kill.generation,
+            _ => None,
+        };
         Some(Ending {
             desk: self.loop_desk(),
             before: names_if(how == How::Killed && is_any_life),
             after: names_if(how == How::Cleaned),
             forget: names_if(how == How::Killed && is_any_life && removes_tree),
+            generation,
             nudges: Arc::new(Nudges { handle: self.nudges.clone(), how, loops_left: Mutex::default() }),
         })
     }
@@ -72,7 +79,16 @@ impl Ending {
     }
 
     /// Ends the loops around `work`, which ends the workers.
-    pub async fn around(self, work: impl Future<Output = ()>) {
+    pub async fn around(mut self, work: impl Future<Output = ()>) {
+        if let Some(meant) = self.generation {
+            let name = self.before.first().cloned().unwrap_or_default();
+            let row = self.desk.registry.find(&name).await.ok().flatten();
+            // The loop of a later generation goes on.
+            if row.and_then(|row| row.swarm().map(|swarm| swarm.generation)) != Some(meant) {
+                self.before.clear();
+                self.forget.clear();
+            }
+        }
         for name in &self.before {
             if let Err(refusal) = self.desk.killed(name).await {
                 tracing::warn!(worker = %name, cause = %refusal.cause, "cannot end the loop of a worker");

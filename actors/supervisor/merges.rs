@@ -214,7 +214,7 @@ pub(super) enum Seen {
 }
 
 impl Seen {
-    fn is(&self, subject: &WorkerRecord) -> bool {
+    pub(super) fn is(&self, subject: &WorkerRecord) -> bool {
         match (self, subject) {
             (Self::Branch, _) => true,
             (Self::Launch(token), WorkerRecord::Ours { facts, .. }) => {
@@ -249,14 +249,15 @@ impl Desk {
         let MergeRequest { caller, order } = request;
         let caller = self.vouched(caller).await;
         let (target, ask, item, done) = match order {
-            MergeOrder::Add { names, base, priority, settings, uncommitted } => {
+            MergeOrder::Add { names, base, priority, settings, uncommitted, generation } => {
                 let wanted = |name: String| {
                     let (base, settings, caller) = (base.clone(), settings.clone(), caller.clone());
                     let takes_all = uncommitted.contains(&name);
                     let unfinished = Some(if takes_all { Unfinished::Everything } else { Unfinished::Committed });
                     Completion { base, settings, attended: true, unfinished, ..Completion::new(name, caller) }
                 };
-                self.add_all(&caller.request, names.into_iter().map(wanted), priority, answers).await;
+                let wanted = names.into_iter().map(wanted);
+                self.add_all(&caller.request, wanted, (priority, generation), answers).await;
                 return;
             }
             // Only a person accepts that the base was rewritten.
@@ -299,7 +300,7 @@ impl Desk {
         &self,
         request: &str,
         wanted: impl Iterator<Item = Completion>,
-        priority: i32,
+        (priority, generation): (i32, Option<u64>),
         answers: &UnboundedSender<Answer>,
     ) {
         let answer = |name: &str, added: Result<MergeLine, Refusal>| {
@@ -309,7 +310,7 @@ impl Desk {
         for completion in wanted {
             let name = completion.name.clone();
             let key = format!("{request}/{name}");
-            let found = match self.found(completion).await {
+            let found = match self.found(completion, generation).await {
                 Ok((completion, Seen::Branch)) => {
                     branches.push((key, completion));
                     if branches.len() == TOGETHER_MAX {

@@ -10,7 +10,7 @@ use super::CALL_MS_MAX;
 use super::endings::Nudges;
 use super::message::{Request, SupervisorMessage};
 use crate::registry::RegistryHandle;
-use crate::worker::{self, Removal, WorkerHandle};
+use crate::worker::{self, Meant, Removal, WorkerHandle};
 use swarm_model::{Answer, Refusal, RefusalKind, Scope};
 use swarm_ports::Ports;
 
@@ -125,16 +125,19 @@ async fn one(request: Request, worker: &WorkerHandle) -> Result<Answer, Refusal>
         Request::Recover(request) => worker.recover(request.caller).await.map(Answer::Spawned),
         Request::Respawn(request) => {
             let removal = removal(request.clean_first, request.force_dirty);
-            worker.respawn(request.caller, removal).await.map(Answer::Spawned)
+            let meant = Meant { started_by: None, generation: request.generation };
+            worker.respawn(request.caller, removal, meant).await.map(Answer::Spawned)
         }
         Request::Kill(request) => {
             let removal = removal(request.rm_worktree, request.force_dirty);
-            worker.kill(request.caller, removal, request.started_by).await.map(Answer::Worker)
+            let meant = Meant { started_by: request.started_by, generation: request.generation };
+            worker.kill(request.caller, removal, meant).await.map(Answer::Worker)
         }
         Request::Clean(request) => {
             let removal =
                 Removal { drop_branch: request.drop_branch, ..removal(request.rm_worktree, request.force_dirty) };
-            worker.clean(request.caller, removal, request.started_by).await.map(Answer::Worker)
+            let meant = Meant { started_by: request.started_by, generation: None };
+            worker.clean(request.caller, removal, meant).await.map(Answer::Worker)
         }
     }
 }

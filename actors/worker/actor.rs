@@ -151,12 +151,12 @@ impl State {
                     tokio::task::yield_now().await;
                 }
             }
-            WorkerMessage::Kill(caller, removal, started_by, reply) => {
-                let killed = self.kill(&caller, removal, started_by).await;
+            WorkerMessage::Kill(caller, removal, meant, reply) => {
+                let killed = self.kill(&caller, removal, &meant).await;
                 self.leave_if(self.is_unknown(&killed), || drop(reply.send(killed)));
             }
-            WorkerMessage::Respawn(caller, removal, reply) => {
-                let respawned = self.respawn(&caller, removal).await;
+            WorkerMessage::Respawn(caller, removal, meant, reply) => {
+                let respawned = self.respawn(&caller, removal, &meant).await;
                 self.leave_if(self.is_unknown(&respawned), || drop(reply.send(respawned)));
             }
             WorkerMessage::Recover(caller, reply) => {
@@ -164,8 +164,8 @@ impl State {
                 self.leave_if(self.is_unknown(&recovered), || drop(reply.send(recovered)));
             }
             WorkerMessage::Renew(generation, reply) => drop(reply.send(self.renew(generation).await)),
-            WorkerMessage::Clean(caller, removal, started_by, reply) => {
-                let cleaned = self.clean(&caller, removal, started_by).await;
+            WorkerMessage::Clean(caller, removal, meant, reply) => {
+                let cleaned = self.clean(&caller, removal, &meant).await;
                 self.leave_if(cleaned.is_ok() || self.is_unknown(&cleaned), || drop(reply.send(cleaned)));
             }
             WorkerMessage::Adopt => self.adopt().await,

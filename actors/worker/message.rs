@@ -14,6 +14,15 @@ pub struct Removal {
     pub drop_branch: bool,
 }
 
+/// Life that a request is about. Another one is left alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Meant {
+    /// Request that has started it. `None`: any request.
+    pub started_by: Option<String>,
+    /// `None`: any generation.
+    pub generation: Option<u64>,
+}
+
 /// Message to a worker's actor.
 #[derive(Debug)]
 pub enum WorkerMessage {
@@ -33,11 +42,10 @@ pub enum WorkerMessage {
     },
     /// Report the running generation again, because the heartbeat actor was restarted.
     TellLife,
-    /// With the request that has started the life to be ended, as for `Clean`; `None`: any life.
-    Kill(Box<Caller>, Removal, Option<String>, RpcReplyPort<Result<WorkerLine, Refusal>>),
-    Clean(Box<Caller>, Removal, Option<String>, RpcReplyPort<Result<WorkerLine, Refusal>>),
+    Kill(Box<Caller>, Removal, Meant, RpcReplyPort<Result<WorkerLine, Refusal>>),
+    Clean(Box<Caller>, Removal, Meant, RpcReplyPort<Result<WorkerLine, Refusal>>),
     /// Stop and start again. `rm_worktree` of the removal stands for `--clean-first`.
-    Respawn(Box<Caller>, Removal, RpcReplyPort<Result<Spawned, Refusal>>),
+    Respawn(Box<Caller>, Removal, Meant, RpcReplyPort<Result<Spawned, Refusal>>),
     /// Start a lost worker again, so that it resumes its work.
     Recover(Box<Caller>, RpcReplyPort<Result<Spawned, Refusal>>),
     /// End this generation and start the next one, which resumes its work.

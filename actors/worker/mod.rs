@@ -50,7 +50,7 @@ pub use adopt::is_closing;
 pub use error::{elsewhere, is_of_system, of_store, of_worktree};
 pub use launch::{Started, caller_of};
 use message::WorkerMessage;
-pub use message::{Removal, Report};
+pub use message::{Meant, Removal, Report};
 pub use record::LOG_LIMIT_BYTES;
 pub(crate) use record::WorkerRecord;
 pub use sites::Sites;
@@ -125,33 +125,21 @@ impl WorkerHandle {
             .unwrap_or_else(|_| Err(closed()))
     }
 
-    /// Stops the worker, and removes its worktree if `removal` says so. With `started_by`, only the life that this request has
-    /// started.
+    /// Stops the worker, and removes its worktree if `removal` says so.
     ///
     /// # Errors
     /// Returns why the worker was not stopped.
-    pub async fn kill(
-        &self,
-        caller: Caller,
-        removal: Removal,
-        started_by: Option<String>,
-    ) -> Result<WorkerLine, Refusal> {
-        ractor::call_t!(self.actor, WorkerMessage::Kill, CALL_MS_MAX, Box::new(caller), removal, started_by)
+    pub async fn kill(&self, caller: Caller, removal: Removal, meant: Meant) -> Result<WorkerLine, Refusal> {
+        ractor::call_t!(self.actor, WorkerMessage::Kill, CALL_MS_MAX, Box::new(caller), removal, meant)
             .unwrap_or_else(|_| Err(closed()))
     }
 
-    /// Removes the worker's row, logs and records, and its worktree if `removal` says so. With `started_by`, only if this
-    /// request has started it.
+    /// Removes the worker's row, logs and records, and its worktree if `removal` says so.
     ///
     /// # Errors
     /// Returns why the worker was not cleaned.
-    pub async fn clean(
-        &self,
-        caller: Caller,
-        removal: Removal,
-        started_by: Option<String>,
-    ) -> Result<WorkerLine, Refusal> {
-        ractor::call_t!(self.actor, WorkerMessage::Clean, CALL_MS_MAX, Box::new(caller), removal, started_by)
+    pub async fn clean(&self, caller: Caller, removal: Removal, meant: Meant) -> Result<WorkerLine, Refusal> {
+        ractor::call_t!(self.actor, WorkerMessage::Clean, CALL_MS_MAX, Box::new(caller), removal, meant)
             .unwrap_or_else(|_| Err(closed()))
     }
 
@@ -189,8 +177,8 @@ impl WorkerHandle {
     ///
     /// # Errors
     /// Returns why the worker was not started again. A refusal before the stop leaves it running.
-    pub async fn respawn(&self, caller: Caller, removal: Removal) -> Result<Spawned, Refusal> {
-        ractor::call_t!(self.actor, WorkerMessage::Respawn, CALL_MS_MAX, Box::new(caller), removal)
+    pub async fn respawn(&self, caller: Caller, removal: Removal, meant: Meant) -> Result<Spawned, Refusal> {
+        ractor::call_t!(self.actor, WorkerMessage::Respawn, CALL_MS_MAX, Box::new(caller), removal, meant)
             .unwrap_or_else(|_| Err(closed()))
     }
 }

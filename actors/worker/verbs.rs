@@ -8,7 +8,7 @@ use super::actor::State;
 use super::adopt::OwedStop;
 use super::launch::{self, Start, Tree};
 use super::machine::Event;
-use super::message::Removal;
+use super::message::{Meant, Removal};
 use super::record::WorkerRecord;
 use super::{error, remove};
 use crate::registry::{Mutation, Refused, RegistryError};
@@ -99,10 +99,10 @@ impl State {
         &mut self,
         caller: &Caller,
         removal: Removal,
-        started_by: Option<String>,
+        meant: &Meant,
     ) -> Result<WorkerLine, Refusal> {
         let subject = self.subject().await?;
-        check_start(&subject, started_by.as_deref())?;
+        check_life(&subject, meant)?;
         let Some(row) = subject.row().cloned() else { return Err(error::not_found(self.name())) };
         self.stop(&subject).await?;
         self.emit(EventKind::WorkerKilled);
@@ -204,12 +204,12 @@ impl State {
         &mut self,
         caller: &Caller,
         removal: Removal,
-        started_by: Option<String>,
+        meant: &Meant,
     ) -> Result<WorkerLine, Refusal> {
         let name = self.name().to_owned();
         let done = |notes| WorkerLine { name: name.clone(), done: "cleaned".to_owned(), notes };
         let subject = self.subject().await?;
-        check_start(&subject, started_by.as_deref())?;
+        check_life(&subject, meant)?;
         let Some(row) = subject.row().cloned() else {
             // This may be a repeated request whose first answer was lost with its supervisor.
             if self.arguments.registry.list().await.is_ok_and(|listing| !listing.unjudged.covers(&name)) {
@@ -297,7 +297,12 @@ impl State {
         self.feed(Event::Forgotten).await
     }
 
-    pub(super) async fn respawn(&mut self, caller: &Caller, removal: Removal) -> Result<Spawned, Refusal> {
+    pub(super) async fn respawn(
+        &mut self,
+        caller: &Caller,
+        removal: Removal,
+        meant: &Meant,
+    ) -> Result<Spawned, Refusal> {
         let subject = self.subject().await?;
         let Some(mut row) = subject.row().cloned() else { return Err(error::not_found(self.name())) };
         check_name(self.name())?;
@@ -307,6 +312,7 @@ impl State {
         {
             return Ok(spawned);
         }
+        check_life(&subject, meant)?;
         let contract = subject.contract(caller).ok_or_else(|| error::not_found(self.name()))?;
         if let Some(flow) = contract.tags.iter().find_map(|tag| tag.strip_prefix(swarm_model::flow::TAG)) {
             // A respawned worker would block the next turn of its flow.
@@ -425,12 +431,16 @@ fn check_name(name: &str) -> Result<(), Refusal> {
     })
 }
 
-/// Fails if there is a worker and another request than this one has started it. Requests about a name are carried out one
+/// Fails if there is a worker, and it is not the one that a request is about. Requests about a name are carried out one
 /// after the other, so no other life begins before the end of what follows.
-fn check_start(subject: &WorkerRecord, started_by: Option<&str>) -> Result<(), Refusal> {
-    let (Some(started_by), Some(row)) = (started_by, subject.row()) else { return Ok(()) };
+fn check_life(subject: &WorkerRecord, meant: &Meant) -> Result<(), Refusal> {
+    let Some(row) = subject.row() else { return Ok(()) };
+    if meant.generation.is_some_and(|meant| row.swarm().is_none_or(|swarm| swarm.generation != meant)) {
+        return Err(Refusal::started_again(&row.name));
+    }
+    let Some(started_by) = &meant.started_by else { return Ok(()) };
     let is_its = match subject {
-        WorkerRecord::Ours { facts, .. } => facts.spec.spec().is_some_and(|spec| spec.request == started_by),
+        WorkerRecord::Ours { facts, .. } => facts.spec.spec().is_some_and(|spec| spec.request == *started_by),
         WorkerRecord::Foreign { .. } | WorkerRecord::None => false,
     };
     match is_its {

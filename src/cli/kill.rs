@@ -32,7 +32,8 @@ pub fn run(args: &KillArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
                 screen.aside("note: ", &format!("worker '{name}' had already ended"));
             }
         }
-        let request = KillRequest { caller, scope, rm_worktree, force_dirty, started_by: None };
+        let request =
+            KillRequest { caller, scope, rm_worktree, force_dirty, started_by: None, generation: args.generation };
         post_raw(paths, &request, &mut |answer| told.tell(answer, "killed", screen))?;
     }
     told.end("swarm.killed/1", screen)

@@ -25,6 +25,7 @@ pub fn run(args: &RespawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8,
             name: name.clone(),
             clean_first: args.clean_first,
             force_dirty: args.force_dirty,
+            generation: args.generation,
         };
         let (mut settled, mut refused) = (false, false);
         post_raw(paths, &request, &mut |answer| {

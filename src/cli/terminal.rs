@@ -46,7 +46,10 @@ pub fn send(args: &SendArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
     let proof = if args.no_proof { Proof::Waived } else { Proof::Wanted };
     let text = text_of(args.text())?;
     let typed = Typed { text: &text, options, proof };
-    let act = |verb: &mut Verb<'_>, who: Option<Who<'_>>| send::send(verb, who, typed);
+    let act = |verb: &mut Verb<'_>, who: Option<Who<'_>>| {
+        check_generation(verb, who, args.generation)?;
+        send::send(verb, who, typed)
+    };
     said(args.json, paths, screen, who, &act)
 }
 
@@ -72,7 +75,10 @@ fn text_of(typed: &str) -> Result<Cow<'_, str>, Failure> {
 
 pub fn interrupt(args: &InterruptArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let who = who(args.name.as_deref(), args.all, &args.tagged);
-    said(args.json, paths, screen, who, &|verb, who| send::interrupt(verb, who))
+    said(args.json, paths, screen, who, &|verb, who| {
+        check_generation(verb, who, args.generation)?;
+        send::interrupt(verb, who)
+    })
 }
 
 pub fn eof(args: &EofArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
@@ -83,7 +89,10 @@ pub fn eof(args: &EofArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fai
 /// Types keys. Refused below a worker: an agent must not answer questions that are meant for a person.
 pub fn keys(args: &KeysArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     gate::refuse_keys_below_a_worker(&args.name)?;
-    said(args.json, paths, screen, Some(Who::Name(&args.name)), &|verb, who| send::keys(verb, who, &args.keys))
+    said(args.json, paths, screen, Some(Who::Name(&args.name)), &|verb, who| {
+        check_generation(verb, who, args.generation)?;
+        send::keys(verb, who, &args.keys)
+    })
 }
 
 pub fn attach(args: &AttachArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
@@ -173,6 +182,14 @@ fn one(who: Option<Who<'_>>) -> Option<&str> {
 
 fn said(as_json: bool, paths: &Paths, screen: &mut Screen, who: Option<Who<'_>>, act: Act<'_>) -> Result<u8, Failure> {
     if as_json { tell(paths, screen, who, "swarm.sent/1", act) } else { speak(paths, screen, who, act) }
+}
+
+/// Fails if the worker that is named has another generation than `meant`. Its window is that of the same generation, and no
+/// later one gets it.
+fn check_generation(verb: &Verb<'_>, who: Option<Who<'_>>, meant: Option<u64>) -> Result<(), Refusal> {
+    let (Some(meant), Some(Who::Name(name))) = (meant, who) else { return Ok(()) };
+    let present = send::known_worker(verb.registry, name)?.row.swarm().map(|swarm| swarm.generation);
+    if present == Some(meant) { Ok(()) } else { Err(Refusal::started_again(name)) }
 }
 
 /// Runs a verb and prints its result in the words of the original.

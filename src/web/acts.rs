@@ -109,6 +109,17 @@ impl Order {
         }
     }
 
+    /// Returns the line with the generation of the worker that was shown, which the verb compares as it acts.
+    #[must_use]
+    pub fn bound(&self, line: &Line) -> Line {
+        let is_bound = self.act.request().is_none() && matches!(self.worker(), Ok(Some(_)));
+        let Some(generation) = self.generation.filter(|_| is_bound) else { return line.clone() };
+        let mut words = line.0.clone();
+        let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+        words.insert(end, format!("--generation={generation}"));
+        Line(words)
+    }
+
     /// Returns the words of the verb, and the text for its standard input. `found` is what the act names on the board.
     ///
     /// # Errors
@@ -193,6 +204,25 @@ mod tests {
         }
         let sent = words(&about("a", json!({"verb": "send", "text": "--x y"})));
         assert_eq!(sent, ("send --json -- a -".to_owned(), Some("--x y".to_owned())));
+    }
+
+    #[test]
+    fn acts_on_a_worker_name_its_generation() {
+        let keys = json!({"verb": "keys", "keys": ["1"]});
+        let send = json!({"verb": "send", "text": "x"});
+        let verbs = ["kill", "interrupt", "respawn", "merge-add"].map(|verb| json!({"verb": verb}));
+        for more in verbs.into_iter().chain([keys, send]) {
+            let order = about("--", more);
+            let (line, _) = order.line(&Found::Nothing).expect("complete");
+            let bound = order.bound(&line);
+            command(&bound.0.iter().map(String::as_str).collect::<Vec<_>>());
+            let shown = bound.0.join(" ");
+            assert_eq!(shown.replacen("--generation=2 ", "", 1), line.0.join(" "));
+            assert!(shown.contains(" --json --generation=2 -- "), "{shown}");
+        }
+        let approve = about("a", json!({"verb": "approve", "request": "17"}));
+        let (line, _) = approve.line(&Found::Nothing).expect("complete");
+        assert_eq!(approve.bound(&line), line, "a request has a number of its own");
     }
 
     #[test]

@@ -303,7 +303,7 @@ async fn carry_out(site: &Site, order: &Order) -> Result<Value, Refused> {
         Found::Item(item) => Some(PathBuf::from(item.repository)),
         Found::Flow(_) | Found::Nothing => None,
     };
-    let said = verbs::act_in(&line, dir.as_deref(), input).await;
+    let said = verbs::act_in(&order.bound(&line), dir.as_deref(), input).await;
     let said = said.map_err(failed)?;
     if !said.success {
         return Err(Refused(StatusCode::CONFLICT, said.cause()));

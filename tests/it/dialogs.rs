@@ -37,7 +37,10 @@ fn text_is_refused_while_an_agent_asks_and_keys_answer() {
     let unknown = rig.swarm(&["keys", "fix", "Dwon"]);
     assert!(unknown.code == Some(2) && unknown.err.contains("unknown key; did you mean 'Down'?"), "{unknown:?}");
     assert!(!rig.log("fix", "tmux").contains("got"), "nothing was typed");
-    rig.swarm(&["keys", "fix", "1", "Enter"]).is(0, "sent keys to fix\n", "");
+    for verb in [&["keys", "--generation=9", "fix", "1"][..], &["interrupt", "--generation=9", "fix"]] {
+        rig.swarm(verb).refused(1, "'fix' is not the one that was shown any more; nothing was done");
+    }
+    rig.swarm(&["keys", "--generation=1", "fix", "1", "Enter"]).is(0, "sent keys to fix\n", "");
     wait_until("it is answered", SOON, || rig.log("fix", "tmux").contains("got <1>"));
 }
 
@@ -45,7 +48,9 @@ fn text_is_refused_while_an_agent_asks_and_keys_answer() {
 fn a_menu_that_was_only_printed_takes_text() {
     let rig = Rig::new();
     shows(&rig, "fix", PRINTED, &[]);
-    rig.swarm(&["send", "fix", "go on"]).is(0, "sent to fix\n", "");
+    let other = rig.swarm(&["send", "--generation=9", "fix", "go on"]);
+    other.refused(1, "'fix' is not the one that was shown any more; nothing was done");
+    rig.swarm(&["send", "--generation=1", "fix", "go on"]).is(0, "sent to fix\n", "");
     wait_until("it came", SOON, || rig.log("fix", "tmux").contains("got <go on>"));
 }
 

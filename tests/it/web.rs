@@ -289,6 +289,12 @@ fn acts_are_for_the_worker_that_was_shown() {
     assert_eq!((again.status, rig.fine("a").as_str()), (200, "running"), "{}", again.body);
     assert_eq!(web.act(&kill(generation)).status, 409, "it was started again");
     let shown = Web::generation(&rig, "a");
+    // The page compares before the verb runs, and the verb once more.
+    let earlier = format!("--generation={generation}");
+    for verb in [&["kill", &earlier, "a"][..], &["respawn", &earlier, "a"], &["merge", "add", &earlier, "a"]] {
+        rig.swarm(verb).refused(1, "'a' is not the one that was shown any more; nothing was done");
+    }
+    assert_eq!((Web::generation(&rig, "a"), rig.fine("a").as_str()), (shown, "running"));
     let refused = web.act(&json!({"verb": "merge-add", "name": "a", "generation": shown}));
     assert!(refused.status == 409 && refused.json()["error"].as_str().is_some_and(|why| why.contains("worktree")));
     rig.swarm(&["kill", "a"]).ok();

@@ -82,6 +82,9 @@ pub enum MergeOrder {
         /// Workers whose uncommitted changes are committed although they still run.
         #[serde(default)]
         uncommitted: Vec<String>,
+        /// Generation of each worker. Another generation is refused. `None`: any generation.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        generation: Option<u64>,
     },
     Retry {
         target: Target,

@@ -386,8 +386,14 @@ async fn all_workers_include_one_whose_row_another_program_dropped() {
     let loaded = rig.world.state_text();
     rig.spawn(request("b")).await.expect("starts");
     rig.world.write_state(&loaded);
-    let all =
-        KillRequest { caller: caller(), scope: Scope::All, rm_worktree: false, force_dirty: false, started_by: None };
+    let all = KillRequest {
+        caller: caller(),
+        scope: Scope::All,
+        rm_worktree: false,
+        force_dirty: false,
+        started_by: None,
+        generation: None,
+    };
     assert_eq!(rig.ask(Request::Kill(Box::new(all))).await.len(), 2);
     assert_eq!(rig.world.state("b"), Some(FineState::Stopped));
     // The row of a worker that has ended may have been removed on purpose.

@@ -185,6 +185,7 @@ pub fn kill(name: &str) -> Request {
         rm_worktree: false,
         force_dirty: false,
         started_by: None,
+        generation: None,
     }))
 }
 
@@ -195,7 +196,7 @@ pub fn clean(name: &str) -> CleanRequest {
 }
 
 pub fn respawn(name: &str) -> RespawnRequest {
-    RespawnRequest { caller: caller(), name: name.to_owned(), clean_first: false, force_dirty: false }
+    RespawnRequest { caller: caller(), name: name.to_owned(), clean_first: false, force_dirty: false, generation: None }
 }
 
 /// Returns a row as the original `swarm` writes it.

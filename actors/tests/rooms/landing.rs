@@ -30,7 +30,7 @@ pub async fn states(rig: &Rig) -> Vec<(String, &'static str)> {
 async fn add_all(rig: &Rig, names: &[&str]) -> Vec<Answer> {
     let names = names.iter().map(|name| (*name).to_owned()).collect();
     let (base, priority, settings) = (None, 0, MergeSettings::default());
-    let order = MergeOrder::Add { names, base, priority, settings, uncommitted: Vec::new() };
+    let order = MergeOrder::Add { names, base, priority, settings, uncommitted: Vec::new(), generation: None };
     let request = MergeRequest { caller: caller(), order };
     let mut answers = rig.swarm().merge(request);
     let mut all = Vec::new();
@@ -82,7 +82,8 @@ async fn an_agent_of_a_run_cannot_choose_how_work_is_verified() {
     let added = |name: &str, verify: Option<&str>, below: &str| {
         let settings = MergeSettings { verify: verify.map(str::to_owned), ..MergeSettings::default() };
         let names = vec![name.to_owned()];
-        let order = MergeOrder::Add { names, base: None, priority: 0, settings, uncommitted: Vec::new() };
+        let order =
+            MergeOrder::Add { names, base: None, priority: 0, settings, uncommitted: Vec::new(), generation: None };
         let below = Some(Below::Worker(below.to_owned()));
         MergeRequest { caller: Caller { below, ..caller() }, order }
     };
@@ -132,7 +133,8 @@ async fn a_process_with_the_mark_of_a_worker_is_below_it() {
         let environment = marks.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec().into();
         let settings = MergeSettings { verify: Some("true".to_owned()), ..MergeSettings::default() };
         let names = vec!["branch".to_owned()];
-        let order = MergeOrder::Add { names, base: None, priority: 0, settings, uncommitted: Vec::new() };
+        let order =
+            MergeOrder::Add { names, base: None, priority: 0, settings, uncommitted: Vec::new(), generation: None };
         let request = MergeRequest { caller: Caller { environment, ..caller() }, order };
         let answer = rig.swarm().merge(request).recv().await;
         assert_eq!(matches!(answer, Some(Answer::Refused(_))), is_refused, "{answer:?}");
@@ -152,7 +154,8 @@ async fn what_an_agent_adds_has_the_environment_with_which_its_worker_was_starte
     rig.spawn(worker).await.expect("starts");
     for (name, below) in [("agent", Some(Below::Worker("w".to_owned()))), ("person", None)] {
         let (names, settings) = (vec![name.to_owned()], MergeSettings::default());
-        let order = MergeOrder::Add { names, base: None, priority: 0, settings, uncommitted: Vec::new() };
+        let order =
+            MergeOrder::Add { names, base: None, priority: 0, settings, uncommitted: Vec::new(), generation: None };
         let caller = Caller { below, environment: path("/typed"), ..caller() };
         rig.swarm().merge(MergeRequest { caller, order }).recv().await.expect("an answer");
     }

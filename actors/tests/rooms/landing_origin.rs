@@ -77,7 +77,8 @@ async fn a_worker_that_an_agent_of_a_run_starts_cannot_choose_how_work_is_verifi
     let add = async |name: &str, verify: Option<&str>| {
         let settings = MergeSettings { verify: verify.map(str::to_owned), ..MergeSettings::default() };
         let names = vec![name.to_owned()];
-        let order = MergeOrder::Add { names, base: None, priority: 0, settings, uncommitted: Vec::new() };
+        let order =
+            MergeOrder::Add { names, base: None, priority: 0, settings, uncommitted: Vec::new(), generation: None };
         let below = Some(Below::Worker("helper".to_owned()));
         let caller = Caller { below, environment: path("/of/the/agent"), ..caller() };
         rig.swarm().merge(MergeRequest { caller, order }).recv().await.expect("an answer")
@@ -170,7 +171,8 @@ async fn nothing_lands_for_a_process_of_which_nobody_knows_whose_it_is() {
     ] {
         let caller = Caller { below: Some(below.clone()), environment: path("/of/the/agent"), ..caller() };
         let (names, settings) = (vec!["branch".to_owned()], MergeSettings::default());
-        let order = MergeOrder::Add { names, base: None, priority: 0, settings, uncommitted: Vec::new() };
+        let order =
+            MergeOrder::Add { names, base: None, priority: 0, settings, uncommitted: Vec::new(), generation: None };
         let request = MergeRequest { caller: caller.clone(), order };
         let Some(Answer::Refused(refusal)) = rig.swarm().merge(request).recv().await else { panic!("{who} added") };
         assert_eq!(refusal.cause, format!("{who} cannot add work to a merge queue"));

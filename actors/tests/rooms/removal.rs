@@ -81,7 +81,14 @@ async fn neither_a_kill_nor_a_respawn_removes_a_worktree_that_is_used() {
     assert_eq!(refusal.cause, "cannot remove worktree: worktree is used by running worker 'b'");
     assert_eq!(rig.world.script.position("stop_by_shim a.1"), None);
     let scope = Scope::Names(vec!["a".to_owned()]);
-    let kill = KillRequest { caller: caller(), scope, rm_worktree: true, force_dirty: true, started_by: None };
+    let kill = KillRequest {
+        caller: caller(),
+        scope,
+        rm_worktree: true,
+        force_dirty: true,
+        started_by: None,
+        generation: None,
+    };
     match rig.ask_one(Request::Kill(Box::new(kill))).await.expect("is killed") {
         Answer::Worker(line) => {
             assert_eq!(line.notes[0].1, "cannot remove worktree for 'a': worktree is used by running worker 'b'")

@@ -3,7 +3,8 @@
 use swarm_actors::supervisor::Request;
 use swarm_actors::testing::Fault;
 use swarm_model::{
-    CleanRequest, Ended, FineState, KillRequest, RefusalKind, RestartPolicy, Scope, Session, WireStatus,
+    Answer, CleanRequest, Ended, FineState, KillRequest, Refusal, RefusalKind, RespawnRequest, RestartPolicy, Scope,
+    Session, WireStatus,
 };
 
 use crate::fixture::{Rig, caller, clean, foreign_row, kill, request, respawn, restarting, with_tree};
@@ -138,7 +139,14 @@ async fn a_request_about_one_life_leaves_a_later_one_alone() {
     let kill_of = |life: &str| {
         let scope = Scope::Names(vec!["a".to_owned()]);
         let (rm_worktree, force_dirty, started_by) = (true, true, of(life));
-        Request::Kill(Box::new(KillRequest { caller: caller(), scope, rm_worktree, force_dirty, started_by }))
+        Request::Kill(Box::new(KillRequest {
+            caller: caller(),
+            scope,
+            rm_worktree,
+            force_dirty,
+            started_by,
+            generation: None,
+        }))
     };
     let clean_of = |life: &str| CleanRequest { force_dirty: true, started_by: of(life), ..clean("a") };
     let tree = rig.spawn(first).await.expect("starts").worktree.expect("has a worktree");
@@ -165,6 +173,44 @@ async fn a_request_about_one_life_leaves_a_later_one_alone() {
     rig.check();
 }
 
+/// A kill, a respawn or an addition to a queue that names a generation leaves the next one alone.
+#[tokio::test(start_paused = true)]
+async fn a_request_about_one_generation_leaves_a_later_one_alone() {
+    let rig = Rig::start().await;
+    let first = rig.spawn(with_tree("a")).await.expect("starts").generation;
+    let kill_of = |generation| {
+        let Request::Kill(kill) = kill("a") else { panic!("a kill") };
+        Request::Kill(Box::new(KillRequest { generation, ..*kill }))
+    };
+    let respawn_of = |generation| RespawnRequest { generation, ..respawn("a") };
+    // Both arrive while the worker is being started again.
+    let respawning = rig.swarm().request(Request::Respawn(Box::new(respawn("a"))));
+    let refusal = rig.ask_one(kill_of(Some(first))).await.expect_err("another generation");
+    assert_eq!(refusal, Refusal::started_again("a"));
+    drop(respawning);
+    assert_eq!(
+        rig.respawn_by(respawn_of(Some(first))).await.expect_err("another generation").kind,
+        RefusalKind::Exists
+    );
+    let add = async |generation| {
+        let (names, settings) = (vec!["a".to_owned()], swarm_model::MergeSettings::default());
+        let uncommitted = Vec::new();
+        let order = swarm_model::MergeOrder::Add { names, base: None, priority: 0, settings, uncommitted, generation };
+        let mut answers = rig.swarm().merge(swarm_model::MergeRequest { caller: caller(), order });
+        answers.recv().await.expect("an answer")
+    };
+    assert_eq!(add(Some(first)).await, Answer::Refused(Refusal::started_again("a")));
+    assert_eq!(rig.world.state("a"), Some(FineState::Running));
+    assert!(!matches!(add(Some(first + 1)).await, Answer::Refused(_)));
+    let third = rig.respawn_by(respawn_of(Some(first + 1))).await.expect("starts again");
+    rig.ask_one(kill_of(Some(third.generation))).await.expect("ends");
+    assert_eq!(rig.world.state("a"), Some(FineState::Stopped));
+    // A supervisor without this field reads the request.
+    let asked = serde_json::to_value(respawn_of(None)).expect("a value");
+    assert_eq!(asked.get("generation"), None);
+    rig.check();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_request_about_the_present_life_is_carried_out() {
     let rig = Rig::start().await;
@@ -177,8 +223,14 @@ async fn a_request_about_the_present_life_is_carried_out() {
     rig.clean_by(CleanRequest { started_by, ..clean("a") }).await.expect("is removed");
     assert_eq!(rig.world.row("a"), None);
     let scope = Scope::Names(vec!["a".to_owned()]);
-    let gone =
-        KillRequest { caller: caller(), scope, rm_worktree: false, force_dirty: false, started_by: Some("r".into()) };
+    let gone = KillRequest {
+        caller: caller(),
+        scope,
+        rm_worktree: false,
+        force_dirty: false,
+        started_by: Some("r".into()),
+        generation: None,
+    };
     let refusal = rig.ask_one(Request::Kill(Box::new(gone))).await.expect_err("there is none");
     assert_eq!(refusal.kind, RefusalKind::NotFound);
     rig.check();

@@ -38,7 +38,7 @@ fn run(rig: &Rig) -> UnboundedReceiver<Answer> {
 
 fn merge(rig: &Rig) -> UnboundedReceiver<Answer> {
     let (names, base, priority, settings) = (vec!["branch".to_owned()], None, 0, MergeSettings::default());
-    let order = MergeOrder::Add { names, base, priority, settings, uncommitted: Vec::new() };
+    let order = MergeOrder::Add { names, base, priority, settings, uncommitted: Vec::new(), generation: None };
     rig.swarm().merge(MergeRequest { caller: caller(), order })
 }
 

@@ -477,6 +477,7 @@ async fn work_that_waited_without_a_commit_lands_once_its_cause_is_gone() {
                 priority: 0,
                 settings: MergeSettings::default(),
                 uncommitted: Vec::new(),
+                generation: None,
             };
             rig.swarm().merge(MergeRequest { caller: caller(), order }).recv().await.expect("an answer");
             pass(&rig).await;

@@ -65,7 +65,8 @@ async fn what_a_person_adds_and_does_not_land_waits_without_another_attempt() {
     rig.world.landings.make_bad(1);
     let names = vec!["p.a".to_owned()];
     let settings = swarm_model::MergeSettings { verify: Some("make".to_owned()), ..Default::default() };
-    ask(&rig, MergeOrder::Add { names, base: None, priority: 0, settings, uncommitted: Vec::new() }).await;
+    ask(&rig, MergeOrder::Add { names, base: None, priority: 0, settings, uncommitted: Vec::new(), generation: None })
+        .await;
     pass(&rig).await;
     let run = rig.world.runs.run(HOME);
     assert_eq!((stages(&run), run.jobs[0].attempt), (vec!["waiting", "pending"], 1), "{:?}", run.jobs[0]);

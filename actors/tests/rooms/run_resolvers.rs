@@ -248,7 +248,7 @@ async fn work_of_others_needs_no_place() {
     pass(&rig).await;
     let settings = MergeSettings { resolver: Some("resolve".to_owned()), ..MergeSettings::default() };
     let (names, uncommitted) = (vec!["x".to_owned()], Vec::new());
-    let add = MergeOrder::Add { names, base: None, priority: 0, settings, uncommitted };
+    let add = MergeOrder::Add { names, base: None, priority: 0, settings, uncommitted, generation: None };
     rig.swarm().merge(MergeRequest { caller: caller(), order: add }).recv().await.expect("an answer");
     pass(&rig).await;
     assert_eq!((rig.world.script.count("resolve x"), now(&rig)), (1, vec!["working", "pending"]));

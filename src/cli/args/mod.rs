@@ -401,6 +401,9 @@ pub struct KillArgs {
     /// Do not ask before --all reaches other repositories (on a terminal)
     #[arg(long, requires = "all")]
     pub everywhere: bool,
+    /// Generation that the worker must have: 'swarm web' means the one that it shows
+    #[arg(long, value_name = "N", requires = "names", conflicts_with_all = ["tags", "all", "here"], hide = true)]
+    pub generation: Option<u64>,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
@@ -473,6 +476,9 @@ pub struct RespawnArgs {
     /// Recreate a worktree with unsaved work too, after saving it under refs/swarm/trash/
     #[arg(long)]
     pub force_dirty: bool,
+    /// Generation that the worker must have: 'swarm web' means the one that it shows
+    #[arg(long, value_name = "N", requires = "name", conflicts_with_all = ["tags"], hide = true)]
+    pub generation: Option<u64>,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,

@@ -47,6 +47,9 @@ pub struct SendArgs {
     /// Do not clear the input line first (Escape, Ctrl-U)
     #[arg(long)]
     pub raw: bool,
+    /// Generation that the worker must have: 'swarm web' means the one that it shows
+    #[arg(long, value_name = "N", requires = "second", conflicts_with_all = ["tags", "all"], hide = true)]
+    pub generation: Option<u64>,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
@@ -73,6 +76,9 @@ pub struct InterruptArgs {
     /// Send the key to every running tmux worker
     #[arg(long)]
     pub all: bool,
+    /// Generation that the worker must have: 'swarm web' means the one that it shows
+    #[arg(long, value_name = "N", requires = "name", conflicts_with_all = ["tags", "all"], hide = true)]
+    pub generation: Option<u64>,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
@@ -97,6 +103,9 @@ pub struct KeysArgs {
     /// Keys to press, one after the other: Enter, Down, Escape, 1, y, C-c, …
     #[arg(required = true, value_name = "KEY", value_parser = named_key)]
     pub keys: Vec<NamedKey>,
+    /// Generation that the worker must have: 'swarm web' means the one that it shows
+    #[arg(long, value_name = "N", hide = true)]
+    pub generation: Option<u64>,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,

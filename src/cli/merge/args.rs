@@ -57,6 +57,9 @@ pub struct AddArgs {
     pub uncommitted: bool,
     #[command(flatten)]
     pub rules: RuleArgs,
+    /// Generation that the worker must have: 'swarm web' means the one that it shows
+    #[arg(long, value_name = "N", requires = "names", conflicts_with_all = ["tags"], hide = true)]
+    pub generation: Option<u64>,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,

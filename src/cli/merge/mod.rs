@@ -87,6 +87,7 @@ fn add(args: &AddArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure
         priority: args.priority,
         settings,
         uncommitted,
+        generation: args.generation,
     };
     let code = send(order, args.json, paths, screen)?;
     for view in running.iter().filter(|_| code == 0) {

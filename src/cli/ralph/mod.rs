@@ -210,6 +210,7 @@ fn stop(args: &StopArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failu
                 all: false,
                 here: false,
                 everywhere: false,
+                generation: None,
                 json,
             },
             paths,

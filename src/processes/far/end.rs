@@ -248,7 +248,7 @@ fn kill(host: &Host, attempt: &Attempt, worker: &Worker) -> Result<(), FarAnswer
     }
     let (caller, scope) = (host.caller(host.paths.root()), Scope::Names(vec![attempt.at.worker.clone()]));
     let started_by = Some(worker.request().to_owned());
-    let request = KillRequest { caller, scope, rm_worktree: false, force_dirty: false, started_by };
+    let request = KillRequest { caller, scope, rm_worktree: false, force_dirty: false, started_by, generation: None };
     match host.ask(&request) {
         Err(refusal) if refusal.kind == RefusalKind::Exists => Ok(()),
         ended => settled(ended),

@@ -48,8 +48,14 @@ pub fn end_workers(paths: &Paths) -> bool {
         warn(&format!("{ENDED}: {error}"));
     }
     let killed = caller::collect().map(|collected| collected.caller).and_then(|caller| {
-        let request =
-            KillRequest { caller, scope: Scope::All, rm_worktree: false, force_dirty: false, started_by: None };
+        let request = KillRequest {
+            caller,
+            scope: Scope::All,
+            rm_worktree: false,
+            force_dirty: false,
+            started_by: None,
+            generation: None,
+        };
         post(paths, &request, &mut |reply| {
             if let Reply::Refused(refusal) = reply {
                 warn(&refusal.cause);

@@ -82,7 +82,14 @@ mod workers {
         stage.spawn(with_tree("d")).await;
         stage.replace("d").await;
         let scope = Scope::Names(vec!["d".to_owned()]);
-        let kill = KillRequest { caller: caller(), scope, rm_worktree: true, force_dirty: false, started_by: None };
+        let kill = KillRequest {
+            caller: caller(),
+            scope,
+            rm_worktree: true,
+            force_dirty: false,
+            started_by: None,
+            generation: None,
+        };
         stage.forget("d");
         stage.ask("kill", Request::Kill(Box::new(kill))).await;
         stage.spawn(with_tree("e")).await;
@@ -280,7 +287,7 @@ mod landing {
             ..MergeSettings::default()
         };
         let (names, uncommitted) = (vec![name.to_owned()], Vec::new());
-        let order = MergeOrder::Add { names, base: None, priority: 0, settings, uncommitted };
+        let order = MergeOrder::Add { names, base: None, priority: 0, settings, uncommitted, generation: None };
         let answers = stage.rig.swarm().merge(MergeRequest { caller: caller(), order });
         stage.done("merge add", answers).await;
     }
