@@ -269,7 +269,7 @@ fn is_elsewhere(peer: Peer, caller: &Caller) -> Option<Refusal> {
     let (cause, place) = match peer.apart.or_else(|| said().map(Apart::Namespace))? {
         Apart::Namespace(kind) => {
             let where_to = "than the supervisor, where its work would start";
-            (format!("this command runs in another {kind} namespace {where_to}"), "where the supervisor runs")
+            (format!("this command runs in {} {where_to}", attributes::place_apart(kind)), "where the supervisor runs")
         }
         Apart::Restraint(kind) => {
             let cause =

@@ -222,12 +222,19 @@ fn make_dirs(paths: &Paths) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes sure that root does not serve the state of another user. That user's agents would be executed as root, and the
+/// Makes sure that nobody else has written what a supervisor would execute, and that root does not serve the state of
+/// another user. That user's agents would be executed as root, and the
 /// user could read nothing that such a supervisor writes. Root's commands to a supervisor of the user are served.
 fn check_owner(paths: &Paths) -> Result<(), Refusal> {
     let owner = swarm_sys::owner::other_user(paths);
-    let owner = owner.map_err(|error| internal(&format!("cannot examine {}: {error}", paths.root().display())))?;
-    let Some(uid) = owner else { return Ok(()) };
+    let unknown = |error: io::Error| internal(&format!("cannot examine {}: {error}", paths.root().display()));
+    let Some(uid) = owner.map_err(unknown)? else {
+        let exposed = swarm_sys::owner::exposed(paths).map_err(unknown)?;
+        return exposed.map_or(Ok(()), |exposed| {
+            let cause = format!("no supervisor is started: {exposed}");
+            Err(Refusal::new(RefusalKind::Invalid, cause).remedy(exposed.remedy()))
+        });
+    };
     let user = logind::name_of(uid).unwrap_or_else(|| format!("#{uid}"));
     let cause = format!("{} belongs to user {user}, and no supervisor of that user is running", paths.root().display());
     let remedy = command_line(["sudo", "-u", &user, "swarm", "supervisor", "start"]);
@@ -340,8 +347,7 @@ fn apart(paths: &Paths) -> Option<String> {
         Err(_) => Some("user"),
     };
     let restraint = || Restraints::own().ok()?.beyond(Restraints::of(peer.pid()).ok()?);
-    kind.map(|kind| format!("another {kind} namespace"))
-        .or_else(|| restraint().map(|restraint| format!("a sandbox ({restraint})")))
+    kind.map(attributes::place_apart).or_else(|| restraint().map(|restraint| format!("a sandbox ({restraint})")))
 }
 
 /// Returns the user of the supervisor if it is not that of this process, in whose place its next one would run.

@@ -308,6 +308,9 @@ fn take_lock(paths: &Paths) -> Result<File, StartError> {
     if let Some(uid) = swarm_sys::owner::other_user(paths)? {
         return Err(StartError::Taken(format!("{} belongs to user #{uid}", paths.root().display())));
     }
+    if let Some(exposed) = swarm_sys::owner::exposed(paths)? {
+        return Err(StartError::Taken(exposed.to_string()));
+    }
     // Before the lock, which a supervisor of another machine may hold for ever.
     if let Some(other) = machine::other_holder(paths)?.filter(|_| !is_over_elsewhere(paths)) {
         return Err(held_by(&other, paths));

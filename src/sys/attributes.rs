@@ -229,8 +229,17 @@ pub fn process_namespace() -> Option<u64> {
     std::fs::metadata("/proc/self/ns/pid").ok().map(|meta| meta.ino())
 }
 
-/// Returns the kind of the first namespace in which a process is and this process is not. `None` if all are the same.
-/// `pid` is 0 for a peer that has none here.
+/// Kind that [`namespace_apart`] returns for a process with another root directory.
+const ROOT: &str = "root directory";
+
+/// Returns where a process is, in words, of which [`namespace_apart`] has returned `kind`.
+pub fn place_apart(kind: &str) -> String {
+    if kind == ROOT { format!("another {kind}") } else { format!("another {kind} namespace") }
+}
+
+/// Returns the kind of the first namespace in which a process is and this process is not. A process in the same namespaces
+/// with another root directory (`chroot`) is apart as well. `None` if all are the same. `pid` is 0 for a peer that has none
+/// here.
 ///
 /// # Errors
 /// Fails if they cannot be read: the process is gone, or the kernel hides them, because it has another user or is in a
@@ -240,7 +249,19 @@ pub fn namespace_apart(pid: i32) -> io::Result<Option<&'static str>> {
         return Ok(Some("process"));
     }
     let theirs = namespaces_at(&format!("/proc/{pid}"))?;
-    Ok(own_namespaces()?.difference(&theirs))
+    if let Some(kind) = own_namespaces()?.difference(&theirs) {
+        return Ok(Some(kind));
+    }
+    Ok((root_of(&format!("/proc/{pid}"))? != root_of("/proc/self")?).then_some(ROOT))
+}
+
+/// Returns what identifies the root directory of a process: its device, its inode, and its mount.
+fn root_of(process: &str) -> io::Result<(u32, u32, u64, u64)> {
+    use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+    // Older kernels have no number of the mount: 0.
+    let wanted = StatxFlags::INO | StatxFlags::MNT_ID;
+    let found = statx(CWD, format!("{process}/root"), AtFlags::empty(), wanted)?;
+    Ok((found.stx_dev_major, found.stx_dev_minor, found.stx_ino, found.stx_mnt_id))
 }
 
 #[cfg(test)]
@@ -292,6 +313,8 @@ mod tests {
         let me = i32::try_from(std::process::id()).expect("a pid");
         assert_eq!(namespace_apart(me).expect("readable"), None);
         assert_eq!(namespace_apart(0).expect("known"), Some("process"));
+        assert_eq!(place_apart("mount"), "another mount namespace");
+        assert_eq!(place_apart(ROOT), "another root directory");
         // Larger than any pid.
         assert!(namespace_apart(i32::MAX).is_err(), "there is no such process");
     }

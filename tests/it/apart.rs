@@ -75,6 +75,36 @@ fn nothing_starts_for_a_connection_whose_process_has_ended() {
     }
 }
 
+/// The namespaces are those of the supervisor, and the files are others.
+#[test]
+fn nothing_starts_for_a_caller_with_another_root_directory() {
+    let rig = Rig::new();
+    rig.spawn("x", &[], &["sleep", "600"]);
+    let caller = serde_json::json!(
+        {"request": "r", "cwd": "/", "environment": [], "umask": 18, "rlimits": [], "nice": 0, "namespaces": null}
+    );
+    let body =
+        serde_json::json!({"caller": caller, "name": "x", "clean_first": false, "force_dirty": false}).to_string();
+    let moves = "try: os.chroot(os.environ['SWARM_DIR'])\nexcept PermissionError: sys.exit(9)";
+    let mut command = rig.program("python3");
+    command.args([
+        "-c",
+        &format!("{POST}\n{moves}\ns.connect('/supervisor.sock')\npost(s)"),
+        "/v1/respawn",
+        "0.0.1 1",
+        &body,
+    ]);
+    let said = run(command);
+    if said.code == Some(9) {
+        skipped("callers with another root directory: only root can make one");
+        return;
+    }
+    let cause = "this command runs in another root directory than the supervisor, where its work would start";
+    let said = said.ok();
+    assert!(said.contains(cause), "{said}");
+    assert_eq!(rig.view("x")["generation"], 1);
+}
+
 /// Landlock and filters of system calls need `no_new_privs`, which the kernel shows.
 #[test]
 fn nothing_starts_for_a_caller_with_more_restraints_than_the_supervisor() {

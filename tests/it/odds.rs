@@ -1,6 +1,9 @@
 //! Unusual situations: large output, closed streams, interrupted commands, several commands on one worker at once,
 //! foreign entries in the state directory.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
@@ -366,4 +369,30 @@ fn a_deleted_socket_comes_back_and_so_does_the_directory_of_the_logs() {
     rig.wait("b");
     assert_eq!((rig.log("b", "stdout"), rig.keepers().0), ("hello\n".to_owned(), supervisor));
     rig.swarm(&["kill", "a"]).is(0, "killed a\n", "");
+}
+
+#[test]
+fn no_supervisor_starts_where_others_can_write() {
+    let rig = Rig::new();
+    let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("set");
+    fs::create_dir(rig.root()).expect("made");
+    set(&rig.root(), 0o777);
+    let root = rig.root().display().to_string();
+    let cause = format!("no supervisor is started: {root} is writable by other users (mode 0777)");
+    let refused = rig.swarm(&["spawn", "--name", "x", "--", "true"]);
+    assert!(refused.err.contains(&format!("run 'chmod go-w {root}'")), "{refused:?}");
+    refused.refused(1, &cause);
+    rig.swarm(&["supervisor", "start"]).refused(1, &cause);
+    rig.swarm(&["ls"]).ok();
+    assert_eq!(fs::read_dir(rig.root()).expect("there").count(), 0, "nothing is written");
+    // As with umask 002.
+    set(&rig.root(), 0o775);
+    rig.spawn("x", &[], &["true"]);
+    rig.wait("x");
+    rig.swarm(&["supervisor", "stop"]).ok();
+    let rows = rig.root().join("state.json");
+    set(&rows, 0o666);
+    let cause = format!("no supervisor is started: {} is writable by other users (mode 0666)", rows.display());
+    rig.swarm(&["respawn", "x"]).refused(1, &cause);
+    assert_eq!(rig.names(), ["x"], "who looks sees it");
 }
