@@ -464,14 +464,8 @@ mod tests {
         });
         let scope = swarm_model::Scope::All;
         let caller = swarm_model::Caller::default();
-        let request = swarm_model::KillRequest {
-            caller,
-            scope,
-            rm_worktree: false,
-            force_dirty: false,
-            started_by: None,
-            generation: None,
-        };
+        let (rm_worktree, force_dirty, started_by, generation) = (false, false, None, None);
+        let request = swarm_model::KillRequest { caller, scope, rm_worktree, force_dirty, started_by, generation };
         post_raw(&paths, &request, &mut |answer| panic!("{answer:?}")).expect("an answer");
         let bodies = server.join().expect("no panic");
         assert!(bodies.iter().all(|body| *body == bodies[0]), "marked as carried out");

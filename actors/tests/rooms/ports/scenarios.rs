@@ -82,16 +82,9 @@ mod workers {
         stage.spawn(with_tree("d")).await;
         stage.replace("d").await;
         let scope = Scope::Names(vec!["d".to_owned()]);
-        let kill = KillRequest {
-            caller: caller(),
-            scope,
-            rm_worktree: true,
-            force_dirty: false,
-            started_by: None,
-            generation: None,
-        };
+        let Request::Kill(kill) = kill("d") else { panic!("a kill") };
         stage.forget("d");
-        stage.ask("kill", Request::Kill(Box::new(kill))).await;
+        stage.ask("kill", Request::Kill(Box::new(KillRequest { scope, rm_worktree: true, ..*kill }))).await;
         stage.spawn(with_tree("e")).await;
         stage.end("e", 1);
         stage.seconds(1).await;
