@@ -82,7 +82,7 @@ mod workers {
         stage.spawn(with_tree("d")).await;
         stage.replace("d").await;
         let scope = Scope::Names(vec!["d".to_owned()]);
-        let Request::Kill(kill) = kill("d") else { panic!("a kill") };
+        let Request::Kill(kill) = crate::fixture::kill("d") else { panic!("a kill") };
         stage.forget("d");
         stage.ask("kill", Request::Kill(Box::new(KillRequest { scope, rm_worktree: true, ..*kill }))).await;
         stage.spawn(with_tree("e")).await;
