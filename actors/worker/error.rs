@@ -85,6 +85,15 @@ pub fn survivors(name: &str, living: &[ProcessId]) -> Refusal {
     Refusal::new(RefusalKind::Running, cause).remedy(of_survivors(&pids)).of(name)
 }
 
+/// Returns the refusal to stop or replace a worker whose shim lives and was not ended, for example because its lease is
+/// damaged and no process is found.
+pub fn held_lease(name: &str, generation: u64) -> Refusal {
+    let dir = swarm_model::worker_dir_name(name, generation);
+    let cause = format!("worker '{name}' still runs: its lease w/{dir}/lease is held");
+    let remedy = format!("end the process 'swarm __shim' whose working directory is w/{dir}, then try again");
+    Refusal::new(RefusalKind::Running, cause).remedy(remedy).of(name)
+}
+
 fn of_survivors(pids: &[i32]) -> String {
     let pids = pids.iter().map(i32::to_string).collect::<Vec<_>>().join(" ");
     format!("end them as their user or as root, such as with 'sudo kill {pids}', then try again")

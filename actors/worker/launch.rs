@@ -75,6 +75,7 @@ pub async fn launch(
     sites: &Sites,
     mut start: Start,
 ) -> Result<Started, Refusal> {
+    check_over(ports, &start).await?;
     let plan = plan(ports, registry, &start).await?;
     // Until the row says where the worker is, or the start has failed.
     let mut claim = None;
@@ -349,6 +350,20 @@ async fn give_port(
     let port = ports.worktrees.port(plan, &taken).await;
     start.contract.port = port.map_err(|error| error::of_worktree(&error).of(&start.name))?;
     Ok(())
+}
+
+/// Fails if the shim of the generation that this start replaces lives.
+async fn check_over(ports: &Ports, start: &Start) -> Result<(), Refusal> {
+    let previous = start.previous.as_ref().filter(|row| row.place().is_none());
+    let Some(meta) = previous.and_then(|row| row.swarm()) else { return Ok(()) };
+    let observed = ports.records.observe(&start.name, meta.generation).await;
+    let observed = observed.map_err(|error| error::of_io("read the worker's records", &error).of(&start.name))?;
+    match observed {
+        Some(facts) if facts.lease.held && facts.lease.job.is_none() => {
+            Err(error::held_lease(&start.name, meta.generation))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn next_generation(ports: &Ports, start: &Start) -> Result<u64, Refusal> {

@@ -129,12 +129,11 @@ impl State {
                 stopped.map_err(|error| error::of_process(&error).of(self.name()))
             }
             WorkerRecord::Ours { facts, .. } => {
-                let shim = facts
-                    .lease
-                    .content
-                    .as_ref()
-                    .map(|lease| &lease.shim)
-                    .filter(|_| facts.lease.held && facts.lease.job.is_none());
+                let is_held = facts.lease.held && facts.lease.job.is_none();
+                let shim = facts.lease.content.as_ref().map(|lease| &lease.shim).filter(|_| is_held);
+                if is_held && shim.is_none() && !self.machine.knows(facts.generation) {
+                    return Err(error::held_lease(self.name(), facts.generation));
+                }
                 if shim.is_some_and(|shim| !self.ports().processes.is_alive(shim)) {
                     // Before the stop is recorded.
                     self.check_ended(facts.generation).await?;

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use swarm_model::{Lease, ProcessId};
-use swarm_store::records;
+use swarm_store::leases;
 use swarm_sys::files::list;
 use swarm_sys::paths::Paths;
 use swarm_sys::procfs;
@@ -88,7 +88,7 @@ fn sandboxed(paths: &Paths, boot: &str) -> Enclosing {
     let dirs = list(&paths.workers()).into_iter().flatten();
     for dir in dirs.map(|entry| entry.path()) {
         let Some(lease) = read_lease(&dir).filter(|lease| lease.token == token) else { continue };
-        let held = std::fs::File::open(dir.join("lease")).is_ok_and(|file| records::is_held(&file));
+        let held = leases::open(&dir.join("lease")).is_ok_and(|file| leases::is_held(&file));
         let visible = procfs::alive(&lease.shim, boot).ok().flatten().is_some();
         if held && !visible {
             return Enclosing::Sandbox { name: name_of(&dir) };
@@ -98,7 +98,7 @@ fn sandboxed(paths: &Paths, boot: &str) -> Enclosing {
 }
 
 fn read_lease(dir: &Path) -> Option<Lease> {
-    serde_json::from_slice(&std::fs::read(dir.join("lease")).ok()?).ok()
+    leases::read(dir).ok().flatten()
 }
 
 /// Returns the worker's name from the directory of a generation, `NAME.GENERATION`.

@@ -3,8 +3,10 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 
 use swarm_ports::LeaseFacts;
+use swarm_store::leases;
 use swarm_store::records::DiskRecords;
 use swarm_sys::files::list;
 use swarm_sys::paths::Paths;
@@ -33,10 +35,25 @@ impl Sessions {
         list(&paths.workers()).into_iter().flatten().find_map(|dir| {
             let leaf = dir.file_name();
             let (name, number) = leaf.to_str()?.rsplit_once('.')?;
+            if !may_lead(&dir.path(), &suspects) {
+                return None;
+            }
             let facts = records.read(name, number.parse().ok()?).ok()??;
             let is_alone = facts.lease.this_boot && !facts.lease.held && facts.exit.is_none();
             (is_alone && leads(&facts.lease, &suspects)).then(|| name.to_owned())
         })
+    }
+}
+
+/// Reports whether the worker of a generation may lead one of the sessions. Most workers have ended, which one look tells.
+fn may_lead(dir: &Path, sessions: &BTreeSet<i32>) -> bool {
+    if dir.join("exit.json").exists() {
+        return false;
+    }
+    match leases::read(dir) {
+        Ok(Some(lease)) => sessions.contains(&lease.worker.pid) || sessions.contains(&lease.shim.pid),
+        // The whole of the records tells.
+        Ok(None) | Err(_) => true,
     }
 }
 

@@ -20,8 +20,8 @@ use crate::api::Enclosing;
 use crate::jobs::{self, JobGate};
 use crate::processes::forkserver::ForkServer;
 use crate::processes::gate::Gate;
-use swarm_store::records;
 use swarm_store::sessions::RECOVERY_PROMPT as PROMPT;
+use swarm_store::{leases, records};
 use swarm_sys::files::{Durability, list_if_present, make_dirs, replace_private};
 use swarm_sys::paths::Paths;
 use swarm_sys::{lookup, processes, procfs};
@@ -172,10 +172,10 @@ impl ShimLauncher {
     fn known_servers(&self) -> io::Result<Vec<(String, i32)>> {
         let mut servers = Vec::new();
         for dir in list_if_present(&self.paths.workers())? {
-            let lease = match std::fs::read(dir.path().join("lease")) {
-                Ok(text) => serde_json::from_slice::<Lease>(&text).ok(),
+            let lease = match leases::read(&dir.path()) {
+                Ok(lease) => lease,
                 // Not a worker's directory, or one without a shim.
-                Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => None,
+                Err(error) if error.kind() == io::ErrorKind::NotADirectory => None,
                 Err(error) => return Err(error),
             };
             if let Some(Lease { pane: Some(pane), shim, .. }) = lease

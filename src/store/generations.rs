@@ -16,11 +16,14 @@ use swarm_sys::files::open_regular;
 use swarm_sys::paths::Paths;
 
 /// Name of the file in the state directory.
-const FILE: &str = "generations";
+pub const FILE: &str = "generations";
 /// Number of sets of names.
 const SETS: usize = 1024;
 /// Length of a number in the file, which has the least significant byte first.
 const BYTES: usize = size_of::<u64>();
+/// Highest number that a start can have: the highest that every reader of JSON represents exactly. A higher one is damage,
+/// and counts as absent.
+pub const GENERATION_MAX: u64 = 1 << 53;
 
 /// The highest numbers whose records were removed. Only the supervisor removes records, so that it reads the file once.
 pub struct Generations {
@@ -85,6 +88,10 @@ impl Generations {
         for (number, bytes) in numbers.iter_mut().zip(bytes.as_chunks().0) {
             *number = u64::from_le_bytes(*bytes);
         }
+        if numbers.iter().any(|number| *number > GENERATION_MAX) {
+            tracing::warn!(file = %self.path.display(), "some numbers of forgotten starts are damaged, and are ignored");
+            numbers.iter_mut().filter(|number| **number > GENERATION_MAX).for_each(|number| *number = 0);
+        }
         Ok(numbers)
     }
 
@@ -133,6 +140,10 @@ mod tests {
         assert_eq!(fs::metadata(dir.path().join(FILE)).expect("there").len(), (SETS * BYTES) as u64);
         fs::write(dir.path().join(FILE), "torn").expect("written");
         assert_eq!(highest(&paths, "a"), Some(0));
+        for (number, expected) in [(u64::MAX, 0), (GENERATION_MAX + 1, 0), (GENERATION_MAX, GENERATION_MAX)] {
+            fs::write(dir.path().join(FILE), number.to_le_bytes().repeat(SETS)).expect("written");
+            assert_eq!(highest(&paths, "a"), Some(expected), "{number}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub mod exits;
 pub mod flows;
 mod generations;
 pub mod jobs;
+pub mod leases;
 pub mod legacy_process;
 pub mod lines;
 pub mod log_parts;

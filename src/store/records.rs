@@ -5,10 +5,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::sync::Arc;
 
-use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use serde::de::DeserializeOwned;
 use swarm_actors::registry::reconcile;
@@ -18,20 +16,19 @@ use swarm_ports::{BoxFuture, DirFacts, LeaseFacts, Mark, Note, Records, Scan, Sp
 
 use crate::asks::Asks;
 use crate::exits::{self, Slots};
-use crate::generations::Generations;
+use crate::generations::{self, GENERATION_MAX, Generations};
 use crate::jobs;
+use crate::leases::{self, probe};
+pub use crate::leases::{is_held, wait_let_go, wait_let_go_within, whole_file_lock};
 use crate::log_parts::unfinished;
 pub use crate::record_text::{RECORD_BYTES_MAX, parse};
 use swarm_sys::files::{
-    Durability, absent_ok, blocking, list_if_present, make_dir, remove_if_present, rename_if_present, replace_durably,
-    replace_private, write_private,
+    Durability, absent_ok, blocking, list_if_present, make_dir, open_regular, remove_if_present, rename_if_present,
+    replace_durably, replace_private, write_private,
 };
 use swarm_sys::machine::Gone;
 use swarm_sys::paths::Paths;
 use swarm_sys::{cgroups, procfs};
-
-/// Maximum wait for a shim to decide a start that its supervisor abandoned.
-const LEASE_WAIT_MAX: Duration = Duration::from_secs(3);
 
 /// Marker file of a worker that makes no progress; holds the evidence.
 pub const STUCK: &str = "stuck";
@@ -76,8 +73,11 @@ impl DiskRecords {
         }
         // The lease is read before the exit record, which is written before the lease is released: a lease found free
         // therefore always has its record, unless the shim died.
-        let (held, content) = probe(&dir)?.unwrap_or_default();
+        let (held, mut content) = probe(&dir)?.unwrap_or_default();
         let mut exit: Option<ExitRecord> = record(&dir.join("exit.json"))?;
+        if content.is_none() && (held || exit.is_none()) {
+            content = self.unwritten_lease(&dir)?;
+        }
         let mut lease = self.with_process(held, content, !held && exit.is_none())?;
         let mut spec = spec(&dir)?;
         if let Some(job) = spec.spec().map(|spec| jobs::read(&dir, spec, &self.paths)).transpose()?.flatten() {
@@ -104,6 +104,26 @@ impl DiskRecords {
             exit.interrupted = false;
         }
         Ok(Some(DirFacts { name: name.to_owned(), generation, spec, lease, exit, wanted }))
+    }
+
+    /// Reports whether a start of this name after `generation` may have records. A look at two files is cheaper than the
+    /// list of all directories.
+    pub(crate) fn may_have_later(&self, name: &str, generation: u64) -> bool {
+        let next = generation.saturating_add(1);
+        // A later start got the next number, or a higher one because of this number.
+        self.paths.worker(name, next).exists() || self.generations.highest(name).map_or(true, |it| it >= generation)
+    }
+
+    /// Returns the lease of an executed start of this boot that has no readable one, if its worker is found.
+    fn unwritten_lease(&self, dir: &Path) -> io::Result<Option<Lease>> {
+        match spec(dir)? {
+            SpecFacts::Executed(spec)
+                if spec.contract.job.is_none() && spec.machine.as_ref().is_none_or(|it| it.boot == self.boot) =>
+            {
+                leases::of_processes(dir, &spec, &self.boot)
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Returns the facts of a directory that a power cut took away; `None` if there was none.
@@ -141,35 +161,6 @@ impl DiskRecords {
 pub fn living(processes: &[ProcessId], boot: &str) -> Vec<ProcessId> {
     let is_gone = |process: &ProcessId| matches!(procfs::alive(process, boot), Ok(None));
     processes.iter().filter(|process| !is_gone(process)).cloned().collect()
-}
-
-/// Returns whether the lease is held, and its content. `None` if there is no lease.
-///
-/// # Errors
-/// Fails if there is a lease that cannot be read.
-fn probe(dir: &Path) -> io::Result<Option<(bool, Option<Lease>)>> {
-    let mut file = match File::open(dir.join("lease")) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let held = is_held(&file);
-    Ok(Some((held, parse(&mut file)?)))
-}
-
-/// Returns the lock that a shim holds on its lease: a write lock on the whole file.
-pub fn whole_file_lock() -> libc::flock {
-    libc::flock { l_type: libc::F_WRLCK as _, l_whence: libc::SEEK_SET as _, l_start: 0, l_len: 0, l_pid: 0 }
-}
-
-/// Reports whether a process holds the lease, without taking it.
-pub fn is_held(file: &File) -> bool {
-    let mut lock = whole_file_lock();
-    match fcntl(file, FcntlArg::F_OFD_GETLK(&mut lock)) {
-        Ok(_) => i32::from(lock.l_type) != libc::F_UNLCK,
-        // If locks cannot be queried, the lease must count as held: a living worker must not be declared dead.
-        Err(_) => true,
-    }
 }
 
 /// Returns the directory in which the worker with these records was started. `None` if its contract cannot be read.
@@ -220,7 +211,7 @@ pub(crate) fn lacks_resources(error: &io::Error) -> bool {
 /// Splits `name.generation`.
 pub(crate) fn parse_dir_name(text: &str) -> Option<(&str, u64)> {
     let (name, generation) = text.rsplit_once('.')?;
-    Some((name, generation.parse().ok().filter(|number| *number > 0)?))
+    Some((name, generation.parse().ok().filter(|number| (1..=GENERATION_MAX).contains(number))?))
 }
 
 impl Records for DiskRecords {
@@ -258,11 +249,14 @@ impl Records for DiskRecords {
     }
 
     fn next_free(&self, name: &str, above: u64) -> io::Result<u64> {
-        let mut generation = above.max(self.generations.highest(name)?) + 1;
-        while fs::symlink_metadata(self.paths.worker(name, generation)).is_ok() {
-            generation += 1;
-        }
-        Ok(generation)
+        let above = if above > GENERATION_MAX { 0 } else { above };
+        let first = above.max(self.generations.highest(name)?) + 1;
+        let is_free = |generation: &u64| fs::symlink_metadata(self.paths.worker(name, *generation)).is_err();
+        let free = (first..=GENERATION_MAX).find(is_free);
+        free.ok_or_else(|| {
+            let file = self.paths.root().join(generations::FILE);
+            io::Error::other(format!("no number is left for a start of '{name}': remove {}", file.display()))
+        })
     }
 
     fn lease_is_let_go<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, bool> {
@@ -444,7 +438,7 @@ fn file_of(note: Note) -> &'static str {
 /// Removes the directory of a generation: first the control groups that a killed shim left, last the contract, so
 /// that an interrupted removal is still recognizable as this generation.
 fn remove_dir(dir: &Path) -> io::Result<()> {
-    if let Ok(listed) = fs::read_to_string(dir.join(GROUPS)) {
+    if let Ok(listed) = open_regular(OpenOptions::new().read(true), &dir.join(GROUPS)).and_then(io::read_to_string) {
         cgroups::remove_listed(&listed, &dir.file_name().unwrap_or_default().to_string_lossy());
     }
     let mut names: Vec<PathBuf> = list_if_present(dir)?.into_iter().map(|entry| entry.path()).collect();
@@ -453,32 +447,6 @@ fn remove_dir(dir: &Path) -> io::Result<()> {
         absent_ok(fs::remove_file(path))?;
     }
     absent_ok(fs::remove_dir(dir))
-}
-
-/// Waits until the lease is released, at most `LEASE_WAIT_MAX`, and reports whether it was.
-pub fn wait_let_go(path: &Path) -> bool {
-    wait_let_go_within(path, LEASE_WAIT_MAX)
-}
-
-/// Waits until the lease is released, at most `limit`, and reports whether it was. The kernel wait runs in its own
-/// thread, which releases the read lock as soon as it gets it.
-pub fn wait_let_go_within(path: &Path, limit: Duration) -> bool {
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) => return error.kind() == io::ErrorKind::NotFound,
-    };
-    if !is_held(&file) {
-        return true;
-    }
-    let (sender, receiver) = mpsc::channel();
-    let waiting = std::thread::Builder::new().spawn(move || {
-        let lock = libc::flock { l_type: libc::F_RDLCK as _, ..whole_file_lock() };
-        let is_free = fcntl(&file, FcntlArg::F_OFD_SETLKW(&lock)).is_ok();
-        // First, because whoever waits may check the lease next.
-        drop(file);
-        let _ = sender.send(is_free);
-    });
-    waiting.is_ok() && receiver.recv_timeout(limit).unwrap_or(false)
 }
 
 /// Creates the directory of one generation and returns its path. The directory is durable if the contract must be.

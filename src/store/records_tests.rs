@@ -1,3 +1,5 @@
+use nix::fcntl::{FcntlArg, fcntl};
+
 use super::*;
 
 #[test]
@@ -15,6 +17,59 @@ fn a_lease_that_cannot_be_opened_is_an_error_and_never_a_free_lease() {
     assert_eq!((scan.dirs.len(), scan.unreadable.len()), (0, 1));
     let error = scan.complete().expect_err("a worker is missing");
     assert!(error.to_string().contains("w/a.1"), "{error}");
+}
+
+#[test]
+fn a_pipe_in_place_of_a_record_is_never_waited_for() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let paths = Paths::new(dir.path());
+    let worker = paths.worker("a", 1);
+    fs::create_dir_all(&worker).expect("made");
+    let pipe = |leaf: &str| {
+        nix::unistd::mkfifo(&worker.join(leaf), nix::sys::stat::Mode::S_IRWXU).expect("made");
+    };
+    for leaf in ["exit.json", "wanted.json", "spec.json", "spec.pending", GROUPS, STUCK, WAITS] {
+        pipe(leaf);
+    }
+    let records = DiskRecords::new(paths.clone());
+    assert!(records.read("a", 1).is_ok_and(|facts| facts.is_some()));
+    assert!(crate::exits::Slots::new(paths.root()).assign("b.1").is_some());
+    assert_eq!(crate::views::broken_turn(&worker), None);
+    pipe("lease");
+    let error = records.read("a", 1).expect_err("its shim may live");
+    assert!(error.to_string().ends_with("w/a.1/lease: not a regular file"), "{error}");
+    assert!(!wait_let_go(&worker.join("lease")));
+    assert!(leases::read(&worker).is_err());
+    fs::remove_file(worker.join("lease")).expect("removed");
+    remove_dir(&worker).expect("removed");
+    assert!(!worker.exists());
+}
+
+#[test]
+fn a_damaged_number_is_never_counted_from() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let paths = Paths::new(dir.path());
+    fs::create_dir_all(paths.workers()).expect("made");
+    fs::create_dir(paths.workers().join(format!("a.{}", u64::MAX))).expect("made");
+    let next = |above| DiskRecords::new(paths.clone()).next_free("a", above).map_err(|error| error.to_string());
+    assert_eq!((next(0), next(u64::MAX), next(7)), (Ok(1), Ok(1), Ok(8)));
+    assert!(DiskRecords::new(paths.clone()).scan_now().is_ok_and(|scan| scan.dirs.is_empty()));
+    fs::write(dir.path().join(generations::FILE), [0xff; 8192]).expect("written");
+    assert_eq!(next(3), Ok(4));
+    fs::write(dir.path().join(generations::FILE), GENERATION_MAX.to_le_bytes().repeat(1024)).expect("written");
+    assert!(next(3).is_err_and(|error| error.contains("generations")));
+}
+
+#[test]
+fn a_later_start_is_found_under_any_higher_number() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let paths = Paths::new(dir.path());
+    fs::create_dir_all(paths.worker("a", 2)).expect("made");
+    let records = DiskRecords::new(paths);
+    assert_eq!([1, 2, u64::MAX].map(|known| records.may_have_later("a", known)), [true, false, false]);
+    // Another name of the same set had this number.
+    records.generations.retire("a", 8);
+    assert_eq!([7, 8, 9].map(|known| records.may_have_later("a", known)), [true, true, false]);
 }
 
 #[test]

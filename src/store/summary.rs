@@ -14,11 +14,11 @@ use serde::de::DeserializeOwned;
 use swarm_actors::registry::reconcile::{Evidence, Launch};
 use swarm_actors::registry::store::LostContracts;
 use swarm_model::{ExitRecord, Job, Lease, RestartPolicy, Row, Spec, Wanted, worker_dir_name};
-use swarm_ports::LeaseFacts;
+use swarm_ports::{DirFacts, LeaseFacts, SpecFacts};
 
 use super::exits::LostEnds;
 use super::jobs;
-use super::records::{is_held, lacks_resources, living, parse, wait_let_go_within};
+use super::records::{DiskRecords, is_held, lacks_resources, living, parse, wait_let_go_within};
 use swarm_sys::machine::Gone;
 use swarm_sys::paths::Paths;
 use swarm_sys::procfs;
@@ -105,7 +105,7 @@ impl Records {
     }
 
     /// Reads the records of the generation that the row names; `None` if it has neither a readable lease nor a
-    /// contract of an earlier boot.
+    /// readable contract.
     ///
     /// # Errors
     /// Fails if a record exists and cannot be read.
@@ -116,6 +116,14 @@ impl Records {
             return self.of_job(row, generation, &dir);
         }
         let mut file = self.file(&dir, "lease")?;
+        if let Some(file) = file.as_ref()
+            && !file.metadata()?.is_file()
+        {
+            return Err(io::Error::other(format!(
+                "{} is not a regular file",
+                self.dir.join(dir).join("lease").display()
+            )));
+        }
         let mut held = file.as_ref().is_some_and(is_held);
         if held && detail == Detail::Word && row.tmux.is_none() {
             return Ok(Some(running(row, generation)));
@@ -124,7 +132,7 @@ impl Records {
         if lease.is_none() && !held {
             lease = self.lost_lease(&dir)?;
         }
-        let Some(lease) = lease else { return Ok(None) };
+        let Some(lease) = lease else { return self.without_lease(row, generation, held) };
         if held && row.tmux.is_some() && self.is_closing(&lease) {
             // Its window was closed, so its end is a matter of milliseconds.
             self.await_end(&dir);
@@ -171,6 +179,25 @@ impl Records {
                 job: None,
                 content: Some(lease),
             },
+        }))
+    }
+
+    /// Reads the records of a generation whose lease is missing or malformed, by its contract. Without one, a held lease
+    /// means that it runs.
+    fn without_lease(&self, row: &Row, generation: u64, held: bool) -> io::Result<Option<Summary>> {
+        let facts = DiskRecords::new(Paths::new(&self.root)).read(&row.name, generation)?;
+        let Some(DirFacts { spec, lease, exit, wanted, .. }) = facts else { return Ok(None) };
+        let Some(launch) = spec.spec() else { return Ok(held.then(|| running(row, generation))) };
+        Ok(Some(Summary {
+            name: row.name.clone(),
+            generation,
+            token: launch.token.clone(),
+            started: launch.started.clone(),
+            restart: launch.contract.restart,
+            executed: matches!(spec, SpecFacts::Executed(_)),
+            lease,
+            exit,
+            wanted,
         }))
     }
 
@@ -297,165 +324,5 @@ pub fn running(row: &Row, generation: u64) -> Summary {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::records::DiskRecords;
-    use crate::views::load_one;
-    use swarm_actors::registry::replay::Unsynced;
-    use swarm_actors::registry::store::Store;
-    use swarm_actors::registry::{Mutation, reconcile};
-    use swarm_model::{Contract, FineState, Machine, ProcessId, WantedState};
-    use swarm_ports::SpecFacts;
-
-    fn spec_of(boot: &str) -> Spec {
-        Spec {
-            name: "a".to_owned(),
-            generation: 1,
-            token: "token".to_owned(),
-            request: "r".to_owned(),
-            started: "2026-01-01T00:00:00.000001".to_owned(),
-            contract: Contract { argv: vec!["true".to_owned()], cwd: "/".to_owned(), ..Contract::default() },
-            worktree: None,
-            logs: Vec::new(),
-            resume: None,
-            hooked: None,
-            machine: Some(Machine { id: String::new(), boot: boot.to_owned(), host: "host".to_owned() }),
-            exit_slot: None,
-        }
-    }
-
-    /// Starts a worker in another boot, with its contract in the journal only, and returns its state for readers.
-    fn state_after(lose: impl FnOnce(&Paths)) -> (FineState, bool) {
-        let home = tempfile::tempdir().expect("a directory");
-        let paths = Paths::new(home.path());
-        let before = "00000000-0000-4000-8000-000000000001";
-        let spec = spec_of(before);
-        let text = serde_json::to_string(&spec).expect("is JSON");
-        std::fs::create_dir_all(paths.worker("a", 1)).expect("made");
-        std::fs::write(paths.worker("a", 1).join("spec.json"), &text).expect("written");
-        let row = Box::new(reconcile::row_of(&spec, 77, "host"));
-        let contract = Some(Unsynced { dir: worker_dir_name("a", 1), text });
-        let start = Mutation::Start { expect: None, row, contract };
-        let mut writer = Store::of_boot(home.path(), before.to_owned());
-        assert_eq!(writer.commit(vec![start], &|| Ok(Vec::new())).expect("commits"), vec![Ok(())]);
-        lose(&paths);
-        let view = load_one(&paths, "a").expect("readable").expect("has a row");
-        let facts = DiskRecords::new(paths).read("a", 1).expect("readable").expect("has a contract");
-        (view.state, matches!(facts.spec, SpecFacts::Pending(_)))
-    }
-
-    /// Returns the contents of `exit.json`; `None` if there is none.
-    fn exits() -> Vec<Option<String>> {
-        let exit = |end: &str, reason: &str, more: &str| {
-            Some(format!(
-                r#"{{"token":"t","started":"s","pid":77,{end},"reason":"{reason}","ended_at_ms":0,"duration_ms":0,
-                "usage":{{"user_us":0,"system_us":0,"rss_max_kb":0}}{more}}}"#
-            ))
-        };
-        vec![
-            None,
-            exit(r#""code":0"#, "exited", ""),
-            exit(r#""code":3"#, "exited", ""),
-            exit(r#""signal":15"#, "stopped", ""),
-            exit(r#""signal":15"#, "stopped", r#","interrupted":true"#),
-            exit(r#""signal":1"#, "closed", r#","server_lost":true"#),
-            exit(r#""signal":9"#, "out-of-memory", ""),
-        ]
-    }
-
-    /// Returns the processes that a lease may name: one that lives, one that has ended, and one of an earlier boot.
-    fn processes() -> [ProcessId; 3] {
-        let boot = procfs::boot_id();
-        let pid = i32::try_from(std::process::id()).expect("pids fit");
-        let alive = procfs::identity(pid, &boot).expect("it is me");
-        let ended = ProcessId { start_ticks: alive.start_ticks + 1, ..alive.clone() };
-        let earlier = ProcessId { boot: "00000000-0000-4000-8000-000000000001".to_owned(), ..alive.clone() };
-        [alive, ended, earlier]
-    }
-
-    #[test]
-    fn a_summary_and_the_records_say_the_same_for_all_combinations_of_files() {
-        let home = tempfile::tempdir().expect("a directory");
-        let paths = Paths::new(home.path());
-        let dir = paths.worker("a", 1);
-        std::fs::create_dir_all(&dir).expect("made");
-        let spec = spec_of("00000000-0000-4000-8000-000000000001");
-        let row = reconcile::row_of(&spec, 77, "host");
-        let write = |leaf: &str, text: Option<String>| match text {
-            Some(text) => std::fs::write(dir.join(leaf), text).expect("written"),
-            None => swarm_sys::files::remove_if_present(&dir.join(leaf)).expect("removed"),
-        };
-        let json = |value: serde_json::Result<String>| Some(value.expect("is JSON"));
-        let wanted = |state, renewed| Wanted { state, renewed, ..Wanted::default() };
-        use WantedState::{Failed, Running, Stopped};
-        let all_wanted = [
-            None,
-            Some(wanted(Running, false)),
-            Some(wanted(Running, true)),
-            Some(wanted(Stopped, false)),
-            Some(wanted(Failed, false)),
-        ];
-        for restart in [RestartPolicy::Never, RestartPolicy::OnFailure, RestartPolicy::Always] {
-            let contract = Contract { restart, ..spec.contract.clone() };
-            let text = json(serde_json::to_string(&Spec { contract, ..spec.clone() }));
-            let [alive, ..] = processes();
-            let cases = |it| [(it, false, false), (it, true, false), (it, false, true), (it, true, true)];
-            for (process, is_held, survives) in processes().iter().flat_map(cases) {
-                let survivors: Vec<_> = survives.then(|| alive.clone()).into_iter().collect();
-                let (worker, shim) = (process.clone(), process.clone());
-                let (token, started) = (spec.token.clone(), spec.started.clone());
-                let (pane, limits, machine) = (None, None, None);
-                let process_namespace = None;
-                let lease = Lease {
-                    token,
-                    started,
-                    worker,
-                    shim,
-                    pane,
-                    restart,
-                    limits,
-                    machine,
-                    process_namespace,
-                    survivors,
-                };
-                write("lease", json(serde_json::to_string(&lease)));
-                let file = File::options().write(true).open(dir.join("lease")).expect("there");
-                if is_held {
-                    let lock = super::super::records::whole_file_lock();
-                    nix::fcntl::fcntl(&file, nix::fcntl::FcntlArg::F_OFD_SETLK(&lock)).expect("locked");
-                }
-                for (is_executed, exit) in
-                    [true, false].into_iter().flat_map(|it| exits().into_iter().map(move |e| (it, e)))
-                {
-                    write("spec.json", text.clone().filter(|_| is_executed));
-                    write("spec.pending", text.clone().filter(|_| !is_executed));
-                    write("exit.json", exit.clone());
-                    for wanted in &all_wanted {
-                        write("wanted.json", wanted.as_ref().and_then(|it| json(serde_json::to_string(it))));
-                        let case = format!(
-                            "{restart:?}, {process:?}, {is_held}, {survives}, {is_executed}, {exit:?}, {wanted:?}"
-                        );
-                        let facts = DiskRecords::new(paths.clone()).read("a", 1).expect("readable").expect("there");
-                        let records = Records::open(&paths).expect("readable").expect("there");
-                        let state = |detail| {
-                            let summary = records.of(&row, detail).expect("readable").expect("there");
-                            reconcile::fine_state(&summary)
-                        };
-                        let state_of_all = reconcile::fine_state(&facts);
-                        assert_eq!(state(Detail::Fine), state_of_all, "{case}");
-                        assert_eq!(state(Detail::Word).is_running(), state_of_all.is_running(), "{case}");
-                    }
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn a_contract_that_a_power_cut_took_is_read_from_the_journal() {
-        assert_eq!(state_after(|_| {}), (FineState::Interrupted, false));
-        let torn = |paths: &Paths| std::fs::write(paths.worker("a", 1).join("spec.json"), "{ \"na").expect("written");
-        assert_eq!(state_after(torn), (FineState::Interrupted, true));
-        let gone = |paths: &Paths| std::fs::remove_dir_all(paths.worker("a", 1)).expect("removed");
-        assert_eq!(state_after(gone), (FineState::Interrupted, true));
-    }
-}
+#[path = "summary_tests.rs"]
+mod tests;

@@ -32,9 +32,9 @@ impl Known<'_> {
         self.generation < generation || (self.generation == generation && !self.has_records)
     }
 
-    /// Reports whether a later start may have records. One look is cheaper than the list of all directories.
-    pub fn may_be_outdated(&self, name: &str, paths: &Paths) -> bool {
-        !self.has_records || paths.worker(name, self.generation + 1).exists()
+    /// Reports whether a later start may have records.
+    pub fn may_be_outdated(&self, name: &str, records: &DiskRecords) -> bool {
+        !self.has_records || records.may_have_later(name, self.generation)
     }
 }
 

@@ -3,6 +3,7 @@
 //! Takes no lock, asks no supervisor, and writes nothing except a quarantine link if `state.json` is corrupt.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::OpenOptions;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use crate::summary;
 pub use crate::summary::Detail;
 use crate::unlisted::{self, Known, Listed};
 pub use swarm_actors::registry::table::Pick;
+use swarm_sys::files::open_regular;
 use swarm_sys::paths::Paths;
 use swarm_sys::{attributes, clock, procfs};
 use swarm_tmux::{PaneLine, Server, Tmux};
@@ -79,7 +81,7 @@ pub fn load_one(paths: &Paths, name: &str) -> Result<Option<WorkerView>, Refusal
 
 /// Returns the evidence in a marker file of the generation in `dir`; `None` if it has no such mark.
 fn marked(dir: &Path, leaf: &str) -> Option<String> {
-    std::fs::read_to_string(dir.join(leaf)).ok()
+    open_regular(OpenOptions::new().read(true), &dir.join(leaf)).and_then(io::read_to_string).ok()
 }
 
 /// Returns the activity that the supervisor saw on the agent's screen and recorded in a marker file.
@@ -254,7 +256,7 @@ fn unlisted_rows(
     }
     listed.extend(unreadable.iter().map(|(label, _)| (label.as_str(), None)));
     let is_present = |name: &&str| match listed.get(name) {
-        Some(Some(known)) => !known.may_be_outdated(name, paths),
+        Some(Some(known)) => !known.may_be_outdated(name, records),
         Some(None) => true,
         None => false,
     };

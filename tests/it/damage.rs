@@ -3,7 +3,7 @@
 use std::os::unix::fs::symlink;
 use std::time::Duration;
 
-use crate::common::{Rig, Said, quick, skipped, timed};
+use crate::common::{Rig, Said, proc, quick, skipped, timed};
 
 const ROW: &str =
     r#"{"name":"good","status":"stopped","cmd":["true"],"started":"2020-01-01T00:00:00.000001","cwd":"/"}"#;
@@ -233,4 +233,43 @@ fn pids_that_address_many_processes_are_never_signalled() {
     }
     let killed = "killed zero\nkilled one\nkilled minus\nkilled group\nall alive\n";
     said.is(0, &format!("{killed}cleaned zero\ncleaned one\ncleaned minus\ncleaned group\n"), "");
+}
+
+#[test]
+fn a_worker_with_a_damaged_lease_is_ended_and_never_started_beside() {
+    let rig = Rig::new();
+    for (name, text) in [("empty", ""), ("garbage", "{ torn")] {
+        let damage = |generation: u32| {
+            std::fs::write(rig.root().join(format!("w/{name}.{generation}/lease")), text).expect("written");
+            rig.swarm(&["supervisor", "restart"]);
+        };
+        rig.spawn(name, &["--restart", "always"], &["sleep", "600"]);
+        let first = rig.pid(name);
+        damage(1);
+        assert_eq!(rig.pid(name), first, "{name}: it is found by its processes");
+        let said = rig.swarm(&["respawn", name]);
+        assert_eq!(said.code, Some(0), "{name}: {said:?}");
+        assert!(!proc::alive(first), "{name}: a second instance was started beside it");
+        let second = rig.pid(name);
+        damage(2);
+        rig.swarm(&["kill", name]).is(0, &format!("killed {name}\n"), "");
+        assert!(!proc::alive(second), "{name}: the kill did nothing");
+    }
+}
+
+#[test]
+fn a_pipe_in_place_of_a_lease_hides_no_other_worker() {
+    let rig = Rig::new();
+    rig.spawn("a", &[], &["sleep", "600"]);
+    rig.spawn("b", &[], &["sleep", "600"]);
+    let lease = rig.root().join("w/a.1/lease");
+    std::fs::rename(&lease, rig.root().join("aside")).expect("moved");
+    nix::unistd::mkfifo(&lease, nix::sys::stat::Mode::S_IRWXU).expect("made");
+    let said = rig.swarm(&["ls", "--format", "names"]);
+    assert_eq!((said.out.as_str(), said.code), ("a\nb\n", Some(0)), "{said:?}");
+    let said = rig.swarm(&["kill", "a"]);
+    assert!(said.code != Some(0) && said.err.contains("w/a.1/lease: not a regular file"), "{said:?}");
+    rig.swarm(&["kill", "b"]).is(0, "killed b\n", "");
+    std::fs::rename(rig.root().join("aside"), &lease).expect("moved back");
+    rig.swarm(&["kill", "a"]).is(0, "killed a\n", "");
 }

@@ -10,6 +10,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use swarm_model::Lease;
+use swarm_store::leases;
 use swarm_sys::procfs::{self, Stat};
 
 use super::pane;
@@ -126,7 +127,7 @@ fn sight_of(stat: Option<Stat>) -> Option<Sight> {
 /// Returns how many other workers of this state directory had a window of the same server until a moment ago, by their
 /// records.
 fn recorded() -> usize {
-    let lease_in = |dir: &Path| -> Option<Lease> { serde_json::from_slice(&fs::read(dir.join("lease")).ok()?).ok() };
+    let lease_in = |dir: &Path| leases::read(dir).ok().flatten();
     let Some(own) = lease_in(Path::new(".")) else { return 0 };
     let place = |lease: &Lease| lease.pane.as_ref().map(|pane| (pane.socket_path.clone(), pane.server_pid));
     let had_window = |dir: &Path| {

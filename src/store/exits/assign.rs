@@ -20,6 +20,8 @@ use serde::Deserialize;
 use swarm_ports::BoxFuture;
 use swarm_sys::files::{is_absent, list_if_present, open_regular, remove_if_present, sync_file_system};
 
+use crate::records::record;
+
 use super::{FILE, SLOT, count, entries, identity, lock_of, offset};
 
 /// Number of slots of a new file.
@@ -227,8 +229,7 @@ fn taken(root: &Path) -> io::Result<BTreeMap<u32, Taken>> {
     for entry in list_if_present(&root.join("w"))? {
         let Ok(dir) = entry.file_name().into_string() else { continue };
         for leaf in ["spec.json", "spec.pending"] {
-            let text = fs::read(entry.path().join(leaf)).unwrap_or_default();
-            if let Ok(Named { exit_slot: Some(number) }) = serde_json::from_slice(&text) {
+            if let Ok(Some(Named { exit_slot: Some(number) })) = record(&entry.path().join(leaf)) {
                 take(number, dir.clone());
             }
         }
