@@ -104,7 +104,7 @@ fn clear_torn(common: &Path, name: &str) -> Result<(), Fault> {
     for name in names(name) {
         record::check_reference(common, &name)?;
         let file = common.join(&name);
-        let Ok(text) = fs::read(&file) else { return Ok(()) };
+        let Ok(text) = record::read(&file) else { return Ok(()) };
         if text.iter().all(|byte| *byte == 0) {
             fs::remove_file(&file).map_err(Fault::at(&file))?;
         }

@@ -9,7 +9,7 @@ use swarm_model::merge::Landing;
 
 use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
-use crate::repository::{bare, parse};
+use crate::repository::{bare, objects, parse, pipes};
 use crate::trash::absent;
 use crate::worktrees::{admin, plan, record};
 use swarm_sys::quoting::command_line;
@@ -217,7 +217,7 @@ fn head_of(repo: &git2::Repository, git_dir: &Path) -> Result<Option<String>, Fa
     let Some(mut name) = said else { return Ok(None) };
     // A branch may be a symbolic ref to another one.
     for _ in 0..SYMBOLIC_MAX {
-        let found = match repo.find_reference(&name) {
+        let found = match objects::find_reference(repo, &name) {
             Ok(found) => found,
             Err(error) if error.class() == ErrorClass::Os => {
                 let cause = format!("cannot read {name} of {}: {}", git_dir.display(), error.message());
@@ -246,7 +246,11 @@ fn leads_back(repo: &git2::Repository, tree: &Path, common: &Path) -> bool {
 }
 
 fn read(path: &Path) -> Result<Option<String>, Fault> {
-    admin::ignore_missing(fs::read_to_string(path)).map_err(Fault::at(path))
+    let said = admin::ignore_missing(record::read_linked(path)).map_err(|error| {
+        let fault = Fault::at(path)(error);
+        if pipes::is_pipe_at(path) { fault.remedy("delete it, then run 'swarm merge retry'".to_owned()) } else { fault }
+    })?;
+    Ok(said.map(|said| String::from_utf8_lossy(&said).into_owned()))
 }
 
 fn holders_by_command(workspace: &Workspace) -> Result<Result<Vec<Holder>, Unready>, Fault> {

@@ -45,7 +45,7 @@ use crate::repository::content::{self, Match};
 use crate::repository::fault::Fault;
 use crate::repository::plain_ref::{self, HEAD};
 use crate::repository::{holders, index, parse};
-use crate::worktrees::admin;
+use crate::worktrees::{admin, record};
 use swarm_sys::files::replace_durably;
 use swarm_sys::procfs::known_boot_id;
 
@@ -456,7 +456,7 @@ pub(crate) fn recover(workspace: &Workspace, marker: &Marker) -> Result<(), Faul
     // reports it.
     let value = format!("{}\n", marker.to);
     let is_ours = |found: &[u8]| content::compare(found, value.as_bytes()).is_ok_and(|found| found != Match::Other);
-    locks.retain(|lock| fs::read(lock).is_ok_and(|found| is_ours(&found)));
+    locks.retain(|lock| record::read(lock).is_ok_and(|found| is_ours(&found)));
     holders::clear_stale_locks(&locks, Some(marker.started));
     undone?;
     marker.remove(workspace)

@@ -13,7 +13,7 @@ use swarm_sys::paths::Paths;
 
 use super::complete::DONE;
 use super::journal::{self, CALLER, FILE, Unreadable};
-use crate::repository::objects;
+use crate::repository::{objects, pipes};
 use crate::worktrees::plan;
 
 /// End of the names of damaged journals; further ones are numbered.
@@ -146,6 +146,9 @@ fn target(place: &Path, file: &Path) -> Option<Target> {
     let caller: Caller = serde_json::from_slice(&fs::read(place.join(CALLER)).ok()?).ok()?;
     let repo = objects::open(Path::new(&caller.cwd)).ok()?;
     let repository = repo.commondir().to_str()?.trim_end_matches('/').to_owned();
+    if pipes::below(&repo.commondir().join("refs")).is_some() {
+        return None;
+    }
     let branches = repo.references_glob("refs/heads/*").ok()?;
     let names: Vec<String> = branches.flatten().filter_map(|one| one.name().ok().map(str::to_owned)).collect();
     names.into_iter().map(|branch| Target { repository: repository.clone(), branch }).find(is_it)
@@ -159,6 +162,9 @@ fn lost_work(paths: &Paths, target: &Target) -> Result<Vec<String>, git2::Error>
     let known: BTreeSet<&str> =
         of_others.flat_map(|view| view.queue.items.iter().map(|item| item.tip.as_str())).collect();
     let repo = objects::open(Path::new(&target.repository))?;
+    if let Some(pipe) = pipes::below(&repo.commondir().join("refs")) {
+        return Err(objects::held_by(pipe));
+    }
     let base = repo.find_reference(&target.branch)?.peel_to_commit()?.id();
     let mut branches: BTreeMap<Oid, String> = BTreeMap::new();
     for branch in repo.references_glob("refs/heads/*")?.flatten() {

@@ -2,7 +2,6 @@
 //! after the files are updated, commit. In-process if refs are files, otherwise with
 //! `git update-ref --stdin`.
 
-use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
@@ -119,7 +118,7 @@ impl<'a> DirectUpdate<'a> {
     }
 
     fn is_head(&self, branch: &str) -> bool {
-        let head = fs::read_to_string(self.workspace.common.join("HEAD"));
+        let head = record::read_text(&self.workspace.common.join("HEAD"));
         let leads = |name: &str| [branch, &self.name].contains(&name.trim_end());
         head.is_ok_and(|head| head.strip_prefix("ref: ").is_some_and(leads))
     }

@@ -10,7 +10,7 @@ use super::complete::pinned;
 use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
 use crate::repository::plain_ref::{self, Before, Update};
-use crate::repository::{holders, objects};
+use crate::repository::{holders, objects, pipes};
 use crate::trash::save::DURABLE;
 use crate::worktrees::record;
 
@@ -42,7 +42,7 @@ impl<'a> CompletionRepo<'a> {
 
     /// Returns the branch that is checked out here.
     pub(crate) fn head(&self) -> Option<String> {
-        if let Some(head) = self.library.as_ref().and_then(|repo| repo.find_reference("HEAD").ok()) {
+        if let Some(head) = self.library.as_ref().and_then(|repo| objects::find_reference(repo, "HEAD").ok()) {
             let name = head.symbolic_target().ok().flatten()?;
             return name.strip_prefix("refs/heads/").map(str::to_owned);
         }
@@ -56,7 +56,7 @@ impl<'a> CompletionRepo<'a> {
             let real = self.cli.read(&self.dir).args(asked).line_if_any().ok().flatten();
             return real.filter(|real| real.starts_with("refs/heads/")).unwrap_or(name);
         };
-        let real = repo.find_reference(&name).and_then(|found| found.resolve());
+        let real = objects::find_reference(repo, &name).and_then(|found| found.resolve());
         real.ok().and_then(|real| real.name().ok().map(str::to_owned)).unwrap_or(name)
     }
 
@@ -66,7 +66,9 @@ impl<'a> CompletionRepo<'a> {
             return Ok(None);
         }
         if let Some(repo) = &self.library {
-            match repo.find_reference(&format!("refs/heads/{branch}")).and_then(|found| found.peel_to_commit()) {
+            match objects::find_reference(repo, &format!("refs/heads/{branch}"))
+                .and_then(|found| found.peel_to_commit())
+            {
                 Ok(commit) => return Ok(Some(commit.id().to_string())),
                 Err(error) if error.code() == ErrorCode::NotFound => return Ok(None),
                 Err(_) => {}
@@ -132,7 +134,8 @@ impl<'a> CompletionRepo<'a> {
             holders::clear_stale_locks(&[Path::new(&common).join(format!("{name}.lock"))], None);
             // Its name says what it contains, unless a power cut has torn it; git would not write it again.
             let file = Path::new(&common).join(&name);
-            if fs::read(&file).is_ok_and(|text| text.trim_ascii() != tip.as_bytes()) {
+            let is_torn = record::read(&file).is_ok_and(|text| text.trim_ascii() != tip.as_bytes());
+            if is_torn || pipes::is_pipe_at(&file) {
                 fs::remove_file(&file).map_err(Fault::at(&file))?;
             }
             let update = Update { name: &name, to: tip, before: Before::Any, is_durable: false };

@@ -162,10 +162,13 @@ impl Workspace {
         let kept = kept.filter(|kept| kept.packs.is_some() && kept.packs == changed);
         // libgit2 reads new objects without opening the repository again, which is when pipes are looked for.
         let kept = kept.filter(|_| pipes::among_objects(&self.common).is_none());
+        // The base is looked up in every step.
+        let is_held = pipes::in_reference(&self.common, &self.common, &self.target.branch).is_some();
+        let kept = kept.filter(|_| !is_held);
         // A directory that changed just now may change again without a new modification time.
         let packs = changed.filter(|at| at.elapsed().is_ok_and(|age| age > FILE_CLOCK_MAX));
         let open = || {
-            let repository = objects::open(&self.common).ok()?;
+            let repository = objects::open(&self.common).ok().filter(|_| !is_held)?;
             Some(Kept { repository, packs, trees: Cache::default() })
         };
         kept.or_else(open).map(|kept| Library { workspace: self, kept: Some(kept) })

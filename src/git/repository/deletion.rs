@@ -159,7 +159,7 @@ fn clear_abandoned_on(here: &Machine, common: &Path) {
 /// Returns the reference of a mark whose process is proven dead. Processes of another machine or of another namespace of
 /// this boot may be alive.
 fn abandoned(here: &Machine, mark: &Path) -> Option<String> {
-    let content: Content = serde_json::from_slice(&fs::read(mark).ok()?).ok()?;
+    let content: Content = serde_json::from_slice(&record::read(mark).ok()?).ok()?;
     let boot = procfs::known_boot_id().ok()?;
     let is_dead = if content.process.boot == boot {
         namespace().ok()? == content.namespace && procfs::alive(&content.process, &boot).ok()?.is_none()
@@ -172,7 +172,7 @@ fn abandoned(here: &Machine, mark: &Path) -> Option<String> {
 /// Reports whether a mark is too old to prove anything, unless its process lives.
 fn is_expired(mark: &Path) -> bool {
     let lives = || {
-        let content: Content = serde_json::from_slice(&fs::read(mark).ok()?).ok()?;
+        let content: Content = serde_json::from_slice(&record::read(mark).ok()?).ok()?;
         let boot = procfs::known_boot_id().ok()?;
         let is_here = content.process.boot == boot && namespace().ok()? == content.namespace;
         Some(is_here && procfs::alive(&content.process, &boot).ok()?.is_some())

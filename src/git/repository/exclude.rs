@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::lock::{self, LOCK_WAIT_MS_MAX};
 use super::writer;
-use crate::worktrees::admin;
+use crate::worktrees::{admin, record};
 use swarm_sys::files::{Durability, Mode, replace};
 
 /// Adds the directory `name` at the root to the repository's `info/exclude`.
@@ -74,7 +74,7 @@ fn pattern(path: &Path) -> Vec<u8> {
 fn add(root: &Path, patterns: &[Vec<u8>], obsolete: Option<&[u8]>) -> io::Result<()> {
     let common = admin::common_dir(root)?;
     let (info, path) = (common.join("info"), common.join("info/exclude"));
-    let read = || Ok::<_, io::Error>(admin::ignore_missing(fs::read(&path))?.unwrap_or_default());
+    let read = || Ok::<_, io::Error>(admin::ignore_missing(record::read_linked(&path))?.unwrap_or_default());
     let is_obsolete = |line: &[u8]| obsolete.is_some_and(|obsolete| line.trim_ascii() == obsolete);
     let mut known = read()?;
     if known.split(|byte| *byte == b'\n').any(is_obsolete) {

@@ -22,6 +22,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::fault::Fault;
 use super::holders;
 use crate::worktrees::admin::ignore_missing;
+use crate::worktrees::record;
 use swarm_sys::files::lock;
 use swarm_sys::procfs;
 
@@ -62,7 +63,7 @@ impl Drop for Hold {
         holds.remove(&self.common);
         let path = self.common.join(FILE);
         // Another process may have taken the lock by force.
-        if fs::read_to_string(&path).is_ok_and(|text| text == own_text()) {
+        if record::read_text(&path).is_ok_and(|text| text == own_text()) {
             let _ = fs::remove_file(path);
         }
     }
@@ -182,7 +183,7 @@ fn own_text() -> String {
 /// Returns the holder named in `gc.pid` if it is alive as far as we can tell.
 fn living_holder(common: &Path) -> io::Result<Option<Owner>> {
     let path = common.join(FILE);
-    let Some(text) = ignore_missing(fs::read_to_string(&path))? else { return Ok(None) };
+    let Some(text) = ignore_missing(record::read_text(&path))? else { return Ok(None) };
     // `HOLDS` tracks what this process holds.
     if text == own_text() {
         return Ok(None);
@@ -222,7 +223,7 @@ fn may_be_its_writer(pid: i32, age: Duration) -> bool {
 
 /// Reports whether no live process holds `gc.pid.lock`.
 fn is_abandoned(lock: &Path) -> bool {
-    let text = fs::read_to_string(lock).unwrap_or_default();
+    let text = record::read_text(lock).unwrap_or_default();
     if let Some((pid, its_host)) = text.split_once(' ')
         && let (Ok(pid), true) = (pid.parse(), its_host.trim() == host())
         && procfs::read_stat(pid).is_ok_and(|stat| stat.is_none_or(|stat| !stat.is_alive()))

@@ -1,10 +1,9 @@
 //! The worktrees of a repository as git's administrative files list them, read without running git.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::worktrees::{admin, plan};
+use crate::worktrees::{admin, plan, record};
 
 /// A linked worktree.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +27,7 @@ pub fn worktrees_of(repo: &Path) -> io::Result<Vec<Listed>> {
 
 /// Reads the branch from `HEAD`. With reftable that file names `.invalid`, which yields `None`.
 fn branch_in(git_dir: &Path) -> Option<String> {
-    let head = fs::read_to_string(git_dir.join("HEAD")).ok()?;
+    let head = String::from_utf8(record::read_linked(&git_dir.join("HEAD")).ok()?).ok()?;
     head.trim_end().strip_prefix("ref: refs/heads/").filter(|branch| *branch != ".invalid").map(str::to_owned)
 }
 

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use crate::worktrees::record;
 use swarm_sys::files::{self, lock};
 
 pub(crate) const LOCK_WAIT_MS_MAX: u64 = 60_000;
@@ -79,7 +80,7 @@ fn is_same_file(file: &File, path: &Path) -> bool {
 }
 
 fn holder(path: &Path) -> String {
-    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let text = record::read_text(path).unwrap_or_default();
     Some(text.trim()).filter(|text| !text.is_empty()).unwrap_or("unknown").to_owned()
 }
 

@@ -52,10 +52,17 @@ pub(crate) fn open(path: &Path) -> Result<Repository, git2::Error> {
 
 /// Fails if libgit2 would wait for a pipe. git then waits as well, but with a limit.
 fn refuse_pipes(path: &Path) -> Result<(), git2::Error> {
-    match pipes::in_repository(path) {
-        Some(pipe) => Err(git2::Error::from_str(&CliError::Pipe(pipe).to_string())),
-        None => Ok(()),
-    }
+    pipes::in_repository(path).map_or(Ok(()), |pipe| Err(held_by(pipe)))
+}
+
+/// Returns the error of a call of libgit2 that would wait for a pipe.
+pub(crate) fn held_by(pipe: PathBuf) -> git2::Error {
+    git2::Error::from_str(&CliError::Pipe(pipe).to_string())
+}
+
+/// Looks up a reference. Fails if libgit2 would wait for a pipe in its place, or in that of one that it leads to.
+pub(crate) fn find_reference<'a>(repo: &'a Repository, name: &str) -> Result<Reference<'a>, git2::Error> {
+    pipes::in_reference_of(repo, name).map_or_else(|| repo.find_reference(name), |pipe| Err(held_by(pipe)))
 }
 
 /// Returns the common directory of the repository around `dir`, without a trailing slash.
@@ -103,7 +110,9 @@ fn by_library(cli: &Cli, question: &Question<'_>) -> Result<Facts, git2::Error> 
         if let Some(commit) = tip(&repo, local).ok().flatten().filter(|_| is_branch_name(local)) {
             return Some(BaseRef { branch: Some(local.to_owned()), commit });
         }
-        let commit = repo.revparse_single(base).ok()?.peel_to_commit().ok()?.id().to_string();
+        let is_held = pipes::in_revision(&repo, base).is_some();
+        let commit =
+            repo.revparse_single(Some(base).filter(|_| !is_held)?).ok()?.peel_to_commit().ok()?.id().to_string();
         Some(BaseRef { branch: None, commit })
     });
     let mut clash = None;
@@ -111,6 +120,9 @@ fn by_library(cli: &Cli, question: &Question<'_>) -> Result<Facts, git2::Error> 
         if tip(&repo, name)?.is_some() {
             clash = Some(name.to_owned());
         }
+    }
+    if let Some(pipe) = pipes::below(&repo.commondir().join("refs/heads").join(question.branch)) {
+        return Err(held_by(pipe));
     }
     if let Some(below) = repo.references_glob(&format!("refs/heads/{}/*", question.branch))?.names().next() {
         clash = below?.strip_prefix("refs/heads/").map(str::to_owned);
@@ -120,7 +132,7 @@ fn by_library(cli: &Cli, question: &Question<'_>) -> Result<Facts, git2::Error> 
 
 /// Returns the tip of a local branch in a repository that is open. `None` if there is no such branch.
 pub(crate) fn tip(repo: &Repository, branch: &str) -> Result<Option<String>, git2::Error> {
-    match repo.find_reference(&format!("refs/heads/{branch}")) {
+    match find_reference(repo, &format!("refs/heads/{branch}")) {
         Ok(reference) => Ok(Some(reference.peel_to_commit()?.id().to_string())),
         Err(error) if matches!(error.code(), ErrorCode::NotFound | ErrorCode::InvalidSpec) => Ok(None),
         Err(error) => Err(error),
@@ -182,9 +194,9 @@ pub(crate) fn commit(cli: &Cli, at: &Path, name: &str) -> Result<Option<String>,
 
 /// Reports whether objects may be missing that git fetches when it needs them. `true` if the configuration does not tell.
 pub(crate) fn may_be_partial(git_dir: &Path) -> bool {
-    let common = std::fs::read_to_string(git_dir.join("commondir")).map(|text| git_dir.join(text.trim_end()));
+    let common = record::read_text(&git_dir.join("commondir")).map(|text| git_dir.join(text.trim_end()));
     let config = common.unwrap_or_else(|_| git_dir.to_owned()).join("config");
-    let known = std::fs::read(config).map(|text| String::from_utf8_lossy(&text).to_lowercase());
+    let known = record::read_linked(&config).map(|text| String::from_utf8_lossy(&text).to_lowercase());
     known.map_or(true, |text| ["promisor", "partialclone", "include"].iter().any(|word| text.contains(word)))
 }
 
@@ -204,7 +216,7 @@ pub(crate) fn head_of_record(common: &Path, record: &Path) -> Option<(String, Op
     match text.trim_end().strip_prefix("ref: ") {
         // Others may belong to the worktree alone.
         Some(name) if name.starts_with("refs/heads/") => {
-            let commit = repo.find_reference(name).ok()?.peel_to_commit().ok()?;
+            let commit = find_reference(&repo, name).ok()?.peel_to_commit().ok()?;
             Some((commit.id().to_string(), Some(name.to_owned())))
         }
         Some(_) => None,
@@ -219,7 +231,7 @@ pub(crate) fn head_ref(cli: &Cli, at: &Path) -> Result<Option<String>, CliError>
 
 /// Returns the ref that a symbolic ref points to, which may be symbolic as well. `None` for any other ref.
 pub(crate) fn symbolic_target(cli: &Cli, at: &Path, name: &str) -> Result<Option<String>, CliError> {
-    let known = open(at).and_then(|repo| Ok(repo.find_reference(name)?.symbolic_target()?.map(str::to_owned)));
+    let known = open(at).and_then(|repo| Ok(find_reference(&repo, name)?.symbolic_target()?.map(str::to_owned)));
     match known {
         Ok(known) => Ok(known),
         Err(_) => cli.read(at).args(["symbolic-ref", "-q", name]).line_if_any(),
@@ -249,11 +261,11 @@ pub(crate) fn branch_tip(cli: &Cli, at: &Path, branch: &str) -> Result<Option<St
 pub(crate) fn remove_merged_branch(root: &Path, branch: &str, base: &str) -> Result<bool, git2::Error> {
     let repo = open(root)?;
     let full = format!("refs/heads/{branch}");
-    let reference = match repo.find_reference(&full) {
+    let reference = match find_reference(&repo, &full) {
         Err(error) if error.code() == ErrorCode::NotFound => return Ok(false),
         found => found?,
     };
-    let (tip, onto) = (reference.peel_to_commit()?.id(), repo.find_reference(&format!("refs/heads/{base}"))?);
+    let (tip, onto) = (reference.peel_to_commit()?.id(), find_reference(&repo, &format!("refs/heads/{base}"))?);
     let onto = onto.peel_to_commit()?.id();
     if tip != onto && !repo.graph_descendant_of(onto, tip)? {
         return Ok(false);
@@ -262,7 +274,7 @@ pub(crate) fn remove_merged_branch(root: &Path, branch: &str, base: &str) -> Res
     // A branch that may be checked out stays.
     let Ok(entries) = list_if_present(&common.join("worktrees")) else { return Ok(false) };
     let mut heads = entries.iter().map(|entry| entry.path().join("HEAD")).chain([common.join("HEAD")]);
-    let is_held = |head: PathBuf| match std::fs::read(&head) {
+    let is_held = |head: PathBuf| match record::read_linked(&head) {
         Ok(text) => text.trim_ascii_end().ends_with(full.as_bytes()),
         Err(_) => !is_absent(&head),
     };

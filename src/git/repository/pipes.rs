@@ -14,6 +14,9 @@ use std::time::{Duration, Instant, SystemTime};
 use swarm_sys::files::list;
 
 use crate::worktrees::{admin, record};
+pub(crate) use references::{below, in_reference, in_reference_of, in_revision};
+
+mod references;
 
 /// Names of the files that git reads in every directory of a worktree.
 const READ: [&str; 3] = [".gitignore", ".gitattributes", ".gitmodules"];
@@ -66,14 +69,15 @@ pub(crate) fn find(tree: &Path) -> Option<PathBuf> {
 }
 
 /// Returns a pipe that git would read to open the repository around `dir`, a git directory or a directory in a worktree.
-/// References are not looked at: git and libgit2 do not wait there.
+/// HEAD, and what it leads to, counts; see [`in_reference_of`] for other references.
 pub(crate) fn in_repository(dir: &Path) -> Option<PathBuf> {
-    in_repository_by(dir, Loose::IfChanged)
+    in_git_dir(&dir.ancestors().find_map(git_dir_at)?, Loose::IfChanged)
 }
 
-/// Like [`in_repository`], and relies on no earlier look.
+/// Like [`in_repository`], and relies on no earlier look. Also looks at all references, and at the records of worktrees.
 pub(crate) fn in_repository_anew(dir: &Path) -> Option<PathBuf> {
-    in_repository_by(dir, Loose::Anew)
+    let git_dir = dir.ancestors().find_map(git_dir_at)?;
+    in_git_dir(&git_dir, Loose::Anew).or_else(|| references::anywhere(&git_dir, &common_of(&git_dir)))
 }
 
 /// Returns a pipe among the objects of a repository. An open repository reads new ones.
@@ -81,14 +85,18 @@ pub(crate) fn among_objects(common: &Path) -> Option<PathBuf> {
     in_objects(&common.join("objects"), Loose::IfChanged, ALTERNATES_MAX, &mut BTreeSet::new())
 }
 
-fn in_repository_by(dir: &Path, loose: Loose) -> Option<PathBuf> {
-    let git_dir = dir.ancestors().find_map(git_dir_at)?;
+fn common_of(git_dir: &Path) -> PathBuf {
     let common = record::read_text(&git_dir.join("commondir")).map(|text| git_dir.join(text.trim_end()));
-    let common = common.unwrap_or_else(|_| git_dir.clone());
-    let files = [&git_dir, &common].into_iter().flat_map(|dir| OF_REPOSITORY.map(|name| dir.join(name)));
+    common.unwrap_or_else(|_| git_dir.to_owned())
+}
+
+fn in_git_dir(git_dir: &Path, loose: Loose) -> Option<PathBuf> {
+    let common = common_of(git_dir);
+    let files = [git_dir, &common].into_iter().flat_map(|dir| OF_REPOSITORY.map(|name| dir.join(name)));
     files
-        .chain([git_dir.clone()])
+        .chain([git_dir.to_owned()])
         .find(|file| is_pipe_at(file))
+        .or_else(|| references::in_reference(git_dir, &common, "HEAD"))
         .or_else(|| in_objects(&common.join("objects"), loose, ALTERNATES_MAX, &mut BTreeSet::new()))
 }
 
@@ -151,7 +159,8 @@ fn in_loose_dir(dir: &Path, loose: Loose) -> Option<PathBuf> {
     None
 }
 
-fn is_pipe_at(path: &Path) -> bool {
+/// Reports whether this is a pipe, or a link to one.
+pub(crate) fn is_pipe_at(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|meta| meta.file_type().is_fifo())
 }
 

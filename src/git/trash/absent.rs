@@ -16,7 +16,7 @@ use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
 use crate::repository::{gc_lock, parse};
 use crate::worktrees::remove::{REMOVING, in_progress, unreachable_head};
-use crate::worktrees::{admin, owner};
+use crate::worktrees::{admin, owner, record};
 use swarm_sys::quoting::command_line;
 
 /// First bytes of an index.
@@ -126,7 +126,7 @@ pub(crate) fn save(cli: &Cli, common: &Path, entry: &Path, path: &Path, name: &s
 fn has_staged(cli: &Cli, place: &Place) -> Result<bool, Fault> {
     let file = place.git_dir.join("index");
     // A power cut may have taken its content.
-    if !fs::read(&file).is_ok_and(|content| content.starts_with(INDEX_MAGIC)) {
+    if !record::read(&file).is_ok_and(|content| content.starts_with(INDEX_MAGIC)) {
         return Ok(false);
     }
     let Some(head) = &place.head else {

@@ -14,7 +14,7 @@ use crate::repository::fault::Fault;
 use crate::repository::parse::Entry;
 use crate::trash::save::{DURABLE, PLAIN, Place};
 use crate::trash::scratch::Scratch;
-use crate::worktrees::{admin, topic};
+use crate::worktrees::{admin, record, topic};
 
 /// Attributes that override every attributes file in the tree and of the user.
 const ATTRIBUTES: &str = "* -text -eol -filter -ident -working-tree-encoding\n";
@@ -42,7 +42,7 @@ impl Raw {
         fs::create_dir(self.dir.join("refs"))?;
         fs::create_dir(self.dir.join("info"))?;
         fs::write(self.dir.join("info/attributes"), ATTRIBUTES)?;
-        if let Some(exclude) = admin::ignore_missing(fs::read(common.join("info/exclude")))? {
+        if let Some(exclude) = admin::ignore_missing(record::read_linked(&common.join("info/exclude")))? {
             fs::write(self.dir.join("info/exclude"), exclude)?;
         }
         // The repository's own config says what the file system supports and which files are ignored.

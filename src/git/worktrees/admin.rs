@@ -35,7 +35,7 @@ pub(crate) fn common_dir(toplevel: &Path) -> io::Result<PathBuf> {
             ));
         }
     };
-    let common = match fs::read_to_string(git_dir.join("commondir")) {
+    let common = match record::read_text(&git_dir.join("commondir")) {
         Ok(text) => git_dir.join(text.trim_end()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => git_dir,
         Err(error) => return Err(error),

@@ -1,7 +1,6 @@
 //! `config.worktree` in the record of a worktree, which git reads like the configuration of the repository if that has
 //! `extensions.worktreeConfig`. A sandboxed agent may write it, so only settings that execute nothing count.
 
-use std::fs;
 use std::path::Path;
 
 use super::{admin, record};
@@ -42,14 +41,15 @@ pub(super) fn check(common: &Path, entry: &Path) -> Result<(), Fault> {
 pub(super) fn checked(common: &Path, entry: &Path) -> Result<Option<Vec<u8>>, Fault> {
     let (file, main) = (entry.join(FILE), common.join("config"));
     // The extension counts only in this very file.
-    let is_used = fs::read(&main).map_err(Fault::at(&main))?.to_ascii_lowercase();
+    let is_used = record::read_linked(&main).map_err(Fault::at(&main))?.to_ascii_lowercase();
     if !is_used.windows(b"worktreeconfig".len()).any(|part| part == b"worktreeconfig") {
         return Ok(None);
     }
     let Some(bytes) = admin::ignore_missing(record::read(&file)).map_err(Fault::at(&file))? else {
         return Ok(Some(Vec::new()));
     };
-    let (text, known) = (String::from_utf8_lossy(&bytes).into_owned(), fs::read(common.join(FILE)).unwrap_or_default());
+    let (text, known) =
+        (String::from_utf8_lossy(&bytes).into_owned(), record::read(&common.join(FILE)).unwrap_or_default());
     let known = String::from_utf8_lossy(&known);
     let known: Vec<(&str, &str)> = lines(&known).collect();
     let is_harmless = |&(section, line): &(&str, &str)| {
@@ -88,6 +88,8 @@ fn lines(text: &str) -> impl Iterator<Item = (&str, &str)> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::fixture::Fixture;
 

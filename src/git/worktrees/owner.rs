@@ -41,7 +41,7 @@ pub(crate) fn is_marked(entry: &Path) -> bool {
 
 /// Returns the state directory for which the worktree of this entry was made. `None` if git's record does not say so.
 pub fn maker(entry: &Path) -> Option<PathBuf> {
-    Some(PathBuf::from(fs::read_to_string(entry.join(MARK)).ok()?))
+    Some(PathBuf::from(record::read_text(&entry.join(MARK)).ok()?))
 }
 
 /// Returns the state directory that created the worktree, and the age of that record.

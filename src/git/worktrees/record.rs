@@ -30,6 +30,11 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     if content.len() as u64 > BYTES_MAX { Err(io::Error::other("larger than 64 MiB")) } else { Ok(content) }
 }
 
+/// Returns the content of a regular file, or of the one that a link leads to.
+pub(crate) fn read_linked(path: &Path) -> io::Result<Vec<u8>> {
+    read(&path.canonicalize()?)
+}
+
 /// Returns the content of a regular file as text.
 pub(crate) fn read_text(path: &Path) -> io::Result<String> {
     String::from_utf8(read(path)?).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))

@@ -106,7 +106,7 @@ fn find_entry(common: &Path, path: &Path) -> Result<Option<PathBuf>, Fault> {
     }
     // A power cut may have taken both names.
     let dot_git = path.join(".git");
-    let is_torn = dot_git.is_file() && fs::read(&dot_git).is_ok_and(|text| admin::is_torn(&text));
+    let is_torn = dot_git.is_file() && record::read(&dot_git).is_ok_and(|text| admin::is_torn(&text));
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     Ok(admin::unfinished(common, &name).into_iter().next().filter(|_| is_torn))
 }

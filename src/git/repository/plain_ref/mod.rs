@@ -15,6 +15,7 @@ use super::cli::{Cli, CliError};
 use super::fault::Fault;
 use super::objects;
 use crate::trash::save::DURABLE;
+use crate::worktrees::record;
 use spot::{Found, Lock, Spot};
 
 /// Maximum wait for a lock of another git.
@@ -331,7 +332,7 @@ fn writer(cli: &Cli, common: &Path) -> String {
 pub(crate) fn are_files(common: &Path) -> bool {
     let is_linked = fs::symlink_metadata(common.join("config")).is_ok_and(|meta| meta.is_symlink());
     // An agent may make a directory `reftable`, and cannot write HEAD.
-    let has_none = || fs::read_to_string(common.join("HEAD")).is_ok_and(|head| head.trim_end() == NO_FILES);
+    let has_none = || record::read_text(&common.join("HEAD")).is_ok_and(|head| head.trim_end() == NO_FILES);
     !is_linked && !has_none()
 }
 
