@@ -13,8 +13,8 @@ use super::listing::Listings;
 use super::{land, trees};
 use crate::landing::workspace::{Library, Workspace, date};
 use crate::repository::fault::Fault;
-use crate::repository::holders;
 use crate::repository::plain_ref::{self, Before, Update};
+use crate::repository::{holders, shared};
 use crate::worktrees::{plan, record};
 
 /// Directory of the refs to candidates.
@@ -371,7 +371,7 @@ fn write_commit(
     }
     text.push(b'\n');
     text.extend_from_slice(draft.message.as_bytes());
-    odb.write(ObjectType::Commit, &text)
+    shared::write(repo, &odb, ObjectType::Commit, &text)
 }
 
 /// Returns the commit's tree with git.

@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use git2::{ObjectType, Odb, Oid, Repository};
 
+use crate::repository::shared;
+
 /// Size of an object id.
 const ID: usize = 20;
 const TREE: u32 = 0o040_000;
@@ -253,7 +255,7 @@ impl<'r> Listings<'r> {
             }
         }
         let content = edited(entries, edits);
-        let id = self.odb.write(ObjectType::Tree, &content)?;
+        let id = shared::write(self.repo, &self.odb, ObjectType::Tree, &content)?;
         self.cache.put(id, Listing(content.into()));
         Ok(id)
     }

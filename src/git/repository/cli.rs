@@ -164,7 +164,7 @@ pub(crate) struct Call<'a> {
     /// File that gets the output, without a limit; otherwise the output is returned.
     output: Option<File>,
     limit: Duration,
-    /// Whether to write files with the user's umask.
+    /// Whether to write files with the user's umask. Internal steps do so in any case: they write objects and references.
     for_user: bool,
     /// Whether git must have looked at everything.
     is_strict: bool,
@@ -366,7 +366,7 @@ impl Call<'_> {
         // The program is given by path, so that std can use posix_spawn instead of
         // forking a large supervisor. Only a different umask needs the detour through
         // a shell.
-        let mut command = match self.cli.umask.filter(|_| self.for_user) {
+        let mut command = match self.cli.umask.filter(|_| self.for_user || self.kind == Kind::Write) {
             None => Command::new(&self.cli.program),
             Some(umask) => {
                 let mut shell = Command::new("/bin/sh");

@@ -114,6 +114,8 @@ fn files_of_the_user_get_the_callers_umask() {
         fix.caller.umask = umask;
         let out = fix.cli().user(&fix.repo).args(["-c", "alias.mask=!umask; :", "mask"]).line().unwrap();
         assert_eq!(u32::from_str_radix(&out, 8).unwrap(), umask);
+        let out = fix.cli().write(&fix.repo).args(["-c", "alias.mask=!umask; :", "mask"]).line().unwrap();
+        assert_eq!(u32::from_str_radix(&out, 8).unwrap(), umask, "objects are everybody's who may read the repository");
     }
 }
 

@@ -24,6 +24,7 @@ pub(crate) mod pipes;
 pub(crate) mod plain_ref;
 pub(crate) mod query;
 pub(crate) mod recorded;
+pub(crate) mod shared;
 pub(crate) mod site;
 pub(crate) mod stale;
 mod tracked;
