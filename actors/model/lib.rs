@@ -5,6 +5,7 @@ mod activity;
 pub mod asks;
 pub mod clearing;
 pub mod dialog;
+pub mod drafts;
 mod event;
 pub mod flow;
 mod job;

@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::machine::{Event, Seen, Typed};
 use super::message::NudgesMessage;
 use swarm_model::dialog::dialog;
+use swarm_model::drafts::draft;
 use swarm_ports::{Ports, TerminalError, Typing};
 
 /// Timeout of one read of a window.
@@ -65,7 +66,7 @@ impl EffectRunner {
         match timeout(LOOK_MAX, self.ports.terminals.screen(worker, 0)).await {
             Ok(Ok(screen)) => match dialog(&screen) {
                 Some(dialog) => Seen::Asks(asks(&dialog.sentence())),
-                None if is_pending(&screen, message) => Seen::Pending,
+                None if is_pending(&screen, message) || is_draft(&screen, message) => Seen::Pending,
                 None => Seen::Free,
             },
             Ok(Err(TerminalError::Gone(cause))) => Seen::Gone(cause),
@@ -82,7 +83,8 @@ impl EffectRunner {
         let typed = match timeout(TYPE_MAX, self.ports.terminals.type_text(&worker, &message, typing)).await {
             Ok(Ok(())) => Typed::Sent,
             Ok(Err(TerminalError::Gone(cause))) => Typed::Gone(cause),
-            Ok(Err(TerminalError::Asks(sentence))) => Typed::Failed(asks(&sentence)),
+            Ok(Err(TerminalError::Asks(sentence))) if message.is_empty() => Typed::Failed(asks(&sentence)),
+            Ok(Err(TerminalError::Asks(sentence))) => Typed::Refused(asks(&sentence)),
             Ok(Err(TerminalError::Tool(cause) | TerminalError::Away(cause))) => Typed::Failed(cause),
             Err(_) => Typed::Failed("tmux does not answer".to_owned()),
         };
@@ -109,9 +111,21 @@ fn is_pending(screen: &str, message: &str) -> bool {
     !message.is_empty() && last.is_some_and(|line| line.contains(message))
 }
 
+/// Reports whether the input line of an agent holds the message.
+fn is_draft(screen: &str, message: &str) -> bool {
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    draft(screen).is_some_and(|draft| draft == words(message))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_in_the_input_line_of_an_agent_is_pending() {
+        let screen = "────\n❯ go\n  on\n────\n  ? for shortcuts\n";
+        assert!(is_draft(screen, "go on\n") && !is_draft(screen, "go") && !is_draft("", "") && !is_draft("$ go", "go"));
+    }
 
     #[test]
     fn a_message_is_pending_while_the_last_line_holds_it() {

@@ -35,11 +35,13 @@ struct Entry {
     not_before_ms: u64,
     /// The worker came back while its window was being read.
     returned: bool,
+    /// Time of the beat before the one that is being typed.
+    before_ms: Option<u64>,
 }
 
 impl Entry {
     fn new(nudge: Nudge, turn: u64) -> Self {
-        Self { nudge, phase: Phase::Waiting, turn, not_before_ms: 0, returned: false }
+        Self { nudge, phase: Phase::Waiting, turn, not_before_ms: 0, returned: false, before_ms: None }
     }
 
     fn come_back(&mut self, now: Now) {
@@ -297,7 +299,7 @@ impl Machine {
             // Counted before it is typed: a lost beat is followed by the next one, but a beat that
             // is typed twice cannot be undone.
             Seen::Free => {
-                entry.phase = Phase::Typing;
+                (entry.phase, entry.before_ms) = (Phase::Typing, nudge.last_beat_ms);
                 let (beats, last_beat_ms) = (nudge.beats.saturating_add(1), Some(now.wall_ms));
                 let nudge = Box::new(Nudge { handled, beats, last_beat_ms, unfinished: true, ..nudge });
                 Effect::Save { nudge, then: Then::Type }
@@ -328,6 +330,12 @@ impl Machine {
                 let mut effects = tell(EventKind::NudgeSent { beat: entry.nudge.beats });
                 effects.push(Effect::Save { nudge, then: Then::Nothing });
                 effects
+            }
+            // No beat, so it is not counted.
+            Typed::Refused(cause) => {
+                let (beats, last_beat_ms) = (entry.nudge.beats.saturating_sub(1), entry.before_ms);
+                let nudge = Box::new(Nudge { beats, last_beat_ms, unfinished: false, ..entry.nudge.clone() });
+                vec![Effect::Save { nudge, then: Then::Missed(cause) }]
             }
             Typed::Failed(cause) => tell(EventKind::NudgeMissed { cause }),
             Typed::Gone(cause) => vec![stopped(&entry.nudge, cause)],

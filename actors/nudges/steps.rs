@@ -63,6 +63,8 @@ pub enum Seen {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Typed {
     Sent,
+    /// Nothing was typed.
+    Refused(String),
     Failed(String),
     Gone(String),
 }

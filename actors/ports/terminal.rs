@@ -22,7 +22,8 @@ pub enum TerminalError {
     /// is between two iterations.
     #[error("{0}")]
     Away(String),
-    /// The window shows a dialog of its agent, which text would answer. Nothing was typed, or no Enter after the text.
+    /// The window shows a dialog of its agent, which text would answer, or its input line holds a text that a person has not
+    /// submitted. Nothing was typed, or no Enter after the text.
     #[error("{0}")]
     Asks(String),
     /// tmux failed. A later try may succeed.
@@ -36,7 +37,11 @@ pub trait Terminals: Send + Sync {
     /// control sequences.
     fn screen<'a>(&'a self, worker: &'a str, scrollback: usize) -> BoxFuture<'a, Result<String, TerminalError>>;
 
-    /// Types a text into the window. Resolves once tmux has passed everything on.
+    /// Returns the text that the input line of an agent holds and nobody has submitted.
+    fn draft<'a>(&'a self, worker: &'a str) -> BoxFuture<'a, Result<Option<String>, TerminalError>>;
+
+    /// Types a text into the window. Unless the input line is cleared first, a text is refused with
+    /// [`TerminalError::Asks`] if that line of an agent holds another one, which Enter would submit as well. Resolves once tmux has passed everything on.
     fn type_text<'a>(
         &'a self,
         worker: &'a str,

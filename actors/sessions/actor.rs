@@ -120,6 +120,9 @@ impl State {
             Effect::Arm => self.arm(),
             Effect::Look(life, sight) => drop(tokio::spawn(async move {
                 let screen = terminals.screen(&life.worker, 0).await.ok();
+                if let Ok(Some(draft)) = terminals.draft(&life.worker).await {
+                    let _ = myself.cast(SessionsMessage::Drafted(Arc::clone(&life), draft));
+                }
                 let _ = myself.cast(SessionsMessage::Looked(life, sight, screen));
             })),
             Effect::Answered(life) => drop(tokio::spawn(async move { sessions.answered(&life).await })),

@@ -7,14 +7,13 @@ use std::sync::Arc;
 
 use super::ladder::{Act, Ladder, Means, Step};
 use super::signals::{self, Signal};
+use super::sources::{is_at_work, is_mute, speaks_for_itself, stands_still};
+use swarm_model::drafts::sentence;
 use swarm_model::{EventKind, Fence, Reason, Rungs};
 use swarm_ports::{Beaten, Life, LifeEnd, Mark, News, SessionError, Sight};
 
 /// Minimum time between two reads of the same worker's screen, in milliseconds.
 const LOOK_MS: u64 = 30_000;
-/// Time without output after which the screen of an agent shows its state, in milliseconds. While they work, agents draw
-/// something more often.
-const QUIET_MS: u64 = 2_000;
 /// What is shown of an agent whose dialog a person has dismissed.
 const DISMISSED: &str = "its dialog was dismissed";
 /// Time after their start in which agents without watch rules are checked, in milliseconds. Agents
@@ -41,6 +40,8 @@ pub enum Event {
     Beaten(Arc<Life>, Beaten, Option<Sight>),
     /// From the task that waits for news of an agent.
     News(Arc<Life>, News),
+    /// From the task that read a worker's screen, before `Looked`: the text in the input line that nobody has submitted.
+    Drafted(Arc<Life>, String),
     /// From the task that read a worker's screen: its text, `None` if it could not be read.
     Looked(Arc<Life>, Sight, Option<String>),
 }
@@ -111,6 +112,8 @@ struct Tracked {
     began_ms: u64,
     /// Signal that its screen showed last.
     screen: Option<Signal>,
+    /// Text in the input line of the screen that is looked at next.
+    draft: Option<String>,
     /// Whether that screen showed an agent at work.
     works: bool,
     /// Whether the dialog that its screen showed is gone, although the agent still reports that it waits.
@@ -184,6 +187,11 @@ impl Machine {
             }
             Event::News(life, News::Reported) => self.reported(life),
             Event::News(life, News::Drawn) => self.drawn(life),
+            Event::Drafted(life, draft) => {
+                let tracked = self.tracked(&life);
+                tracked.into_iter().for_each(|tracked| tracked.draft = Some(draft.clone()));
+                Vec::new()
+            }
             Event::Looked(life, sight, screen) => self.looked(&life, &sight, screen.as_deref()),
         }
     }
@@ -206,6 +214,7 @@ impl Machine {
             is_missed: false,
             began_ms,
             screen: None,
+            draft: None,
             works: false,
             closed: false,
             rests: false,
@@ -329,7 +338,7 @@ impl Machine {
             .is_some_and(|(at_ms, output)| output == sight.output || now_ms.saturating_sub(at_ms) < LOOK_MS);
         // A screen that stands still after a change may show the end of a turn. If one was reported, any change may be
         // the beginning of the next one.
-        let (is_quiet, unsettled) = (sight.quiet_ms >= QUIET_MS, tracked.settled != Some(sight.output));
+        let (is_quiet, unsettled) = (stands_still(&sight), tracked.settled != Some(sight.output));
         let changed = tracked.looked.is_none_or(|(_, output)| output != sight.output);
         let screen = tracked.screen.clone();
         let ladder = self.ladders.get(&life.worker);
@@ -337,13 +346,12 @@ impl Machine {
         let told = ladder.is_some_and(Ladder::is_told);
         let says = sight.waiting.is_some() && speaks_for_itself(life);
         let watched = life.watch.is_some() || (life.agent && young);
-        let mute = is_mute(life, &sight);
+        let mute = is_mute(life, &sight) || is_quiet && is_at_work(life, &sight);
         if !(watched || told || says || mute) {
             return Vec::new();
         }
         // Never type into a screen that was not read just before.
-        let would_act = |rules| ladder.is_some_and(|ladder| ladder.is_due(&sight, rules, now_ms));
-        let due = life.watch.as_ref().is_some_and(would_act);
+        let due = self.is_due(life, &sight);
         let rests = mute && (is_quiet && unsettled || told && changed);
         let fresh = due || rests || !(seen || sight.held && told);
         if life.window && fresh {
@@ -356,7 +364,14 @@ impl Machine {
         self.judge(life, &sight, screen)
     }
 
+    /// Reports whether the next check of a worker may take a step.
+    fn is_due(&self, life: &Life, sight: &Sight) -> bool {
+        let would_act = |rules| self.ladders.get(&life.worker).is_some_and(|it| it.is_due(sight, rules, self.now_ms));
+        life.watch.as_ref().is_some_and(would_act)
+    }
+
     fn looked(&mut self, life: &Arc<Life>, sight: &Sight, screen: Option<&str>) -> Vec<Effect> {
+        let is_due = self.is_due(life, sight);
         let Some(tracked) = self.tracked(life) else { return Vec::new() };
         let Some(screen) = screen else {
             // The screen is unknown, so no step is taken.
@@ -364,8 +379,16 @@ impl Machine {
             return Vec::new();
         };
         // An agent that is drawing may leave out for a moment that it works. One that was idle stays so until it works.
-        let rests = tracked.rests || sight.quiet_ms >= QUIET_MS;
-        let signal = if is_mute(life, sight) && rests { signals::of_silent_screen } else { signals::of_screen };
+        let rests = match sight.reports {
+            true => is_at_work(life, sight) && matches!(tracked.screen, Some(Signal::Idle { .. })),
+            false => tracked.rests,
+        };
+        let signal = match sight.reports {
+            _ if !(rests || stands_still(sight)) => signals::of_screen,
+            true if is_at_work(life, sight) => signals::of_unfinished_screen,
+            false if is_mute(life, sight) => signals::of_silent_screen,
+            true | false => signals::of_screen,
+        };
         let had_dialog = matches!(tracked.screen, Some(Signal::Asks { .. }));
         (tracked.screen, tracked.works) = (signal(screen), signals::is_at_work(screen));
         if sight.waiting.is_some() && !sight.idle && had_dialog && signals::is_over(screen) {
@@ -375,7 +398,14 @@ impl Machine {
             // The agent reports nothing about a dialog that a person dismissed.
             tracked.screen = signals::is_over(screen).then(|| Signal::Idle { what: DISMISSED.to_owned() });
         }
-        let screen = tracked.screen.clone();
+        let draft = mem::take(&mut tracked.draft).filter(|_| is_due);
+        let screen = match (tracked.screen.clone(), draft) {
+            // A step would submit or delete what somebody has typed.
+            (screen, Some(draft)) if !screen.as_ref().is_some_and(Signal::is_rest) => {
+                Some(Signal::Asks { what: sentence(&draft) })
+            }
+            (screen, _) => screen,
+        };
         // The agent carries out what it asked about, and reports nothing before it has done so.
         let is_answered = had_dialog && tracked.works && sight.waiting.is_some() && !sight.held;
         let ended = is_answered.then(|| Effect::Answered(Arc::clone(life)));
@@ -456,16 +486,9 @@ impl Machine {
     }
 }
 
-/// Reports whether only its screen tells what an agent does.
-fn is_mute(life: &Life, sight: &Sight) -> bool {
-    life.agent && life.window && !sight.reports
-}
-
-/// Reports whether this actor reports what the worker waits for. For an attempt of a run, whose
-/// session names an agent although its command does not, the run itself does so.
-fn speaks_for_itself(life: &Life) -> bool {
-    life.agent || life.plan.as_ref().is_some_and(|plan| plan.provider.is_none())
-}
+#[cfg(test)]
+#[path = "unfinished_tests.rs"]
+mod unfinished_tests;
 
 #[cfg(test)]
 #[path = "machine_tests.rs"]

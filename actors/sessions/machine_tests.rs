@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use swarm_model::{Ended, ProcessId, Reason, SessionPlan, WatchRules};
 
-fn life(worker: &str, generation: u64) -> Arc<Life> {
+pub(super) fn life(worker: &str, generation: u64) -> Arc<Life> {
     Arc::new(Life {
         worker: worker.to_owned(),
         generation,
@@ -28,7 +28,7 @@ fn fence(life: &Life) -> Fence {
     Fence { session: life.session_id.clone(), started_ms: 1 }
 }
 
-fn running(machine: &mut Machine, life: &Arc<Life>) {
+pub(super) fn running(machine: &mut Machine, life: &Arc<Life>) {
     machine.on(Event::Began(Arc::clone(life)));
     machine.on(Event::Ran(Arc::clone(life), Ok(fence(life))));
     machine.on(Event::Beaten(Arc::clone(life), Beaten::Done, None));
@@ -405,7 +405,7 @@ proptest! {
                 }
                 Event::Began(life) => ended.retain(|one| *one != (life.worker.clone(), life.generation)),
                 Event::Ended(life, _) => ended.push((life.worker.clone(), life.generation)),
-                Event::Unended(..) | Event::Ran(..) | Event::Beaten(..) | Event::Looked(..) | Event::News(..) => {}
+                Event::Unended(..) | Event::Ran(..) | Event::Beaten(..) | Event::Looked(..) | Event::News(..) | Event::Drafted(..) => {}
             }
             for effect in machine.on(event) {
                 match effect {
@@ -429,7 +429,7 @@ const GEMINI_IDLE: &str = include_str!("../../tests/data/screens/gemini/idle.txt
 const GEMINI_WORKS: &str = include_str!("../../tests/data/screens/gemini/working.txt");
 
 /// What the machine does after a tick at which the agent was seen so, with this screen if it is read.
-fn ticked(machine: &mut Machine, life: &Arc<Life>, sight: Sight, screen: &str) -> Option<Vec<Effect>> {
+pub(super) fn ticked(machine: &mut Machine, life: &Arc<Life>, sight: Sight, screen: &str) -> Option<Vec<Effect>> {
     machine.on(Event::Tick);
     let effects = machine.on(Event::Beaten(Arc::clone(life), Beaten::Done, Some(sight)));
     let Some(Effect::Look(_, sight)) = effects.first() else {

@@ -23,6 +23,7 @@ pub mod machine;
 mod message;
 pub mod recovery;
 mod signals;
+mod sources;
 
 use std::sync::Arc;
 

@@ -146,6 +146,17 @@ pub fn of_silent_screen(screen: &str) -> Option<Signal> {
     }
 }
 
+/// Like [`of_silent_screen`], of an agent that has reported the beginning of its turn but not the end: a turn that is over was
+/// broken off.
+pub fn of_unfinished_screen(screen: &str) -> Option<Signal> {
+    match of_silent_screen(screen) {
+        Some(Signal::Idle { what }) if what == IDLE => {
+            Some(Signal::Idle { what: TurnEnd::Interrupted.words().to_owned() })
+        }
+        other => other,
+    }
+}
+
 /// Returns what is shown of an agent whose last message says that its turn broke off. `None` for other messages.
 fn broken_off(screen: &str) -> Option<String> {
     // claude writes spaces that do not break.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::script::Script;
 use swarm_model::TmuxPane;
 use swarm_model::dialog::dialog;
+use swarm_model::drafts::{draft, sentence};
 use swarm_ports::{BoxFuture, TerminalError, Terminals, Typing};
 
 pub struct FakeTerminals {
@@ -81,6 +82,9 @@ impl FakeTerminals {
             if let Some(dialog) = dialog(screen) {
                 return Err(TerminalError::Asks(dialog.sentence()));
             }
+            if let Some(draft) = draft(screen).filter(|_| !typing.clear && !text.is_empty() && text != "^C") {
+                return Err(TerminalError::Asks(sentence(&draft)));
+            }
             inner.typed.push((worker.to_owned(), text.to_owned(), typing));
             Ok(())
         })
@@ -100,6 +104,12 @@ impl Terminals for FakeTerminals {
             self.script.before("screen", worker).await.map_err(TerminalError::Tool)?;
             self.with(|inner| inner.screens.get(worker).cloned().ok_or_else(|| inner.missing(worker)))
         })
+    }
+
+    fn draft<'a>(&'a self, worker: &'a str) -> BoxFuture<'a, Result<Option<String>, TerminalError>> {
+        let found = self
+            .with(|inner| inner.screens.get(worker).map(|screen| draft(screen)).ok_or_else(|| inner.missing(worker)));
+        Box::pin(std::future::ready(found))
     }
 
     fn type_text<'a>(

@@ -1,6 +1,7 @@
 //! Access to workers' windows by worker name. The window is looked up for each operation, because the worker may have
 //! got another window, or another owner, since the last one.
 
+use swarm_model::drafts;
 use swarm_model::{FineState, TmuxPane};
 use swarm_ports::{BoxFuture, TerminalError, Terminals, Typing};
 
@@ -76,6 +77,7 @@ fn terminal_error(error: TmuxError) -> TerminalError {
     match error {
         error if error.is_absence() => TerminalError::Gone(error.to_string()),
         TmuxError::Asks(dialog) => TerminalError::Asks(dialog.sentence()),
+        TmuxError::Drafted(draft) => TerminalError::Asks(drafts::sentence(&draft)),
         TmuxError::NotDelivered { .. } => TerminalError::Gone(error.to_string()),
         error => TerminalError::Tool(error.to_string()),
     }
@@ -86,16 +88,23 @@ impl Terminals for TmuxTerminals {
         self.at(worker, move |target| target.tmux.capture(&target.pane, scrollback, false))
     }
 
+    fn draft<'a>(&'a self, worker: &'a str) -> BoxFuture<'a, Result<Option<String>, TerminalError>> {
+        self.at(worker, |target| target.tmux.draft(&target.pane))
+    }
+
     fn type_text<'a>(
         &'a self,
         worker: &'a str,
         text: &'a str,
         typing: Typing,
     ) -> BoxFuture<'a, Result<(), TerminalError>> {
-        let (text, options) = (
-            text.to_owned(),
-            SendOptions { clear: if typing.clear { Clear::Whole } else { Clear::Nothing }, enter: typing.enter },
-        );
+        let clear = match typing.clear {
+            true => Clear::Whole,
+            // Enter alone submits what is already there.
+            false if text.is_empty() => Clear::Nothing,
+            false => Clear::Refuse,
+        };
+        let (text, options) = (text.to_owned(), SendOptions { clear, enter: typing.enter });
         self.at(worker, move |target| target.tmux.send_text(&target.pane, &text, options))
     }
 

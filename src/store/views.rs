@@ -128,6 +128,8 @@ fn latest(told: Option<Tool>, shown: Option<Activity>) -> Option<Activity> {
             (Doing::Waiting, Doing::Working) => Some(Activity { what: operation, ..shown }),
             // Nor does it report that its dialog was dismissed.
             (Doing::Waiting, Doing::Idle) if shown.what != waited => Some(shown),
+            // claude reports no end of a turn that is interrupted before its first output.
+            (Doing::Working, Doing::Idle) => Some(shown),
             (_, Doing::Waiting) if shown.what != told.what && shown.what != waited => Some(shown),
             _ => Some(told),
         },

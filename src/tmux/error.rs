@@ -1,6 +1,7 @@
 //! Errors of tmux, and the classification of its stderr.
 
 use swarm_model::dialog::Dialog;
+use swarm_model::drafts;
 use swarm_model::{Refusal, RefusalKind};
 
 /// Oldest supported version of tmux. Older ones lack `-N` and `copy-mode -q`.
@@ -37,6 +38,9 @@ pub enum TmuxError {
     /// The pane shows a dialog of an agent, which takes keys and would take text for an answer.
     #[error("its agent {}; text would answer that", .0.sentence())]
     Asks(Box<Dialog>),
+    /// The input line of an agent holds a text that nobody has submitted. The next Enter submits it.
+    #[error("its agent {}", drafts::sentence(.0))]
+    Drafted(String),
     /// A dialog showed no effect of a key, so no other key was pressed after it.
     #[error("the dialog in the window shows no effect of the key {key}; no other key was pressed after it")]
     KeyIgnored { key: String },
@@ -73,6 +77,9 @@ impl TmuxError {
                 Some("run 'swarm peek' to see the window, or use --no-proof to send without this check".to_owned())
             }
             Self::Asks(_) => Some("run 'swarm attach NAME' and answer, or use 'swarm keys NAME KEY…'".to_owned()),
+            Self::Drafted(_) => {
+                Some("submit it with 'swarm keys NAME Enter', or clear it with 'swarm keys NAME C-u'".to_owned())
+            }
             Self::NotSubmitted { .. } => {
                 Some("look at it with 'swarm peek', then press Enter with 'swarm keys NAME Enter'".to_owned())
             }

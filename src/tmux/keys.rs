@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use swarm_model::clearing::{Clearing, clearing};
 use swarm_model::dialog::dialog;
+use swarm_model::drafts;
 use tmux_interface::{DeleteBuffer, IfShell};
 
 use super::{Tmux, TmuxError, words};
@@ -14,6 +15,8 @@ use super::{Tmux, TmuxError, words};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clear {
     Nothing,
+    /// Nothing, and no text is typed if the input line of an agent holds one already.
+    Refuse,
     /// C-u.
     Line,
     /// C-u, and what closes what lies over the line: Escape, unless an agent may be at work.
@@ -110,8 +113,9 @@ impl Tmux {
     /// Types `text` with the given options. Never types into a dialog of an agent, which the text would answer.
     ///
     /// # Errors
-    /// Returns [`TmuxError::Asks`] if the pane shows a dialog, [`TmuxError::NotDelivered`] if the pane ended before
-    /// tmux had passed on the whole text, or any other error of tmux.
+    /// Returns [`TmuxError::Asks`] if the pane shows a dialog, [`TmuxError::Drafted`] if the input line holds a text that
+    /// [`Clear::Refuse`] protects, [`TmuxError::NotDelivered`] if the pane ended before tmux had passed on the whole text,
+    /// or any other error of tmux.
     pub fn send_text(&self, pane: &str, text: &str, options: SendOptions) -> Result<(), TmuxError> {
         let screen = self.refuse_dialog(pane)?;
         self.clear_line(pane, &screen, options)?;
@@ -126,6 +130,7 @@ impl Tmux {
     pub(super) fn clear_line(&self, pane: &str, screen: &str, options: SendOptions) -> Result<(), TmuxError> {
         let keys = match options.clear {
             Clear::Nothing => return Ok(()),
+            Clear::Refuse => return self.refuse_draft(pane),
             Clear::Line => Clearing::Line,
             Clear::Whole => clearing(screen),
         };
@@ -135,6 +140,23 @@ impl Tmux {
         }
         self.send_key(pane, Key::ClearLine)?;
         if keys == Clearing::Mode { self.send_key(pane, Key::Backspace) } else { Ok(()) }
+    }
+
+    /// Returns the text that the input line of an agent holds, `None` if it is empty or not recognised.
+    ///
+    /// # Errors
+    /// Fails as [`Tmux::capture`] does.
+    pub fn draft(&self, pane: &str) -> Result<Option<String>, TmuxError> {
+        Ok(drafts::draft(&self.capture(pane, 0, true)?))
+    }
+
+    fn refuse_draft(&self, pane: &str) -> Result<(), TmuxError> {
+        match self.draft(pane) {
+            Ok(None) => Ok(()),
+            Ok(Some(draft)) => Err(TmuxError::Drafted(draft)),
+            Err(error) if error.is_absence() => Err(TmuxError::NotDelivered { pane: pane.to_owned() }),
+            Err(error) => Err(error),
+        }
     }
 
     /// Presses Enter after a text, if the options say so.

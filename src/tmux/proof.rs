@@ -193,6 +193,23 @@ mod tests {
     }
 
     #[test]
+    fn a_draft_is_not_submitted_with_a_text_that_refuses_drafts() {
+        let server = Private::new();
+        let line = "────\\n❯ \\033[2mTry it\\033[0m\\n────\\nidle\\n";
+        let script = format!(
+            "printf '{line}'; read -r one; printf '\\033[2J\\033[H────\\n❯ a draft\\n────\\ndrafted'; read -r two"
+        );
+        let window = server.open("job", &script);
+        wait_until("it is idle", || server.logged("job").contains("idle"));
+        let (tmux, pane) = (server.tmux(), &window.pane.pane);
+        let options = SendOptions { clear: Clear::Refuse, enter: true };
+        assert_eq!(tmux.send_text(pane, "go on", options), Ok(()), "a placeholder is no draft");
+        wait_until("it shows a draft", || server.logged("job").contains("drafted"));
+        assert_eq!(tmux.send_text(pane, "more", options), Err(TmuxError::Drafted("a draft".to_owned())));
+        assert!(!server.logged("job").contains("more"));
+    }
+
+    #[test]
     fn keys_after_one_that_a_dialog_ignores_are_not_pressed() {
         let server = Private::new();
         let menu = "Do you want to proceed?\\n ❯ 1. Yes\\n   2. No\\n\\n Esc to cancel\\n";

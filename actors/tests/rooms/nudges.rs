@@ -188,6 +188,24 @@ async fn a_window_that_hangs_delays_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_text_that_nobody_has_submitted_is_left_alone() {
+    let rig = Rig::start().await;
+    worker(&rig, "w").await;
+    ask(&rig, "w", every(MINUTE)).await.expect("it starts");
+    let shows = |text: &str| rig.world.terminals.show("w", &format!("────\n❯ {text}\n────\n"));
+    shows("delete all");
+    rig.world.pass(MINUTE * 3).await;
+    assert_eq!(typed(&rig, "w"), 0);
+    let beats = || rig.world.nudges.get("w").map(|nudge| (nudge.beats, nudge.last_beat_ms.is_some(), nudge.unfinished));
+    assert_eq!(beats(), Some((0, false, false)));
+    let missed = |kind: &EventKind| matches!(kind, EventKind::NudgeMissed { cause } if cause.contains("(delete all)"));
+    assert!(rig.world.events.of("w").iter().any(missed), "{:?}", rig.world.events.of("w"));
+    shows("");
+    rig.world.pass(MINUTE).await;
+    assert_eq!((typed(&rig, "w"), beats().map(|beats| beats.0)), (1, Some(1)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_unreachable_window_is_retried_until_the_next_beat() {
     let rig = Rig::start().await;
     worker(&rig, "w").await;

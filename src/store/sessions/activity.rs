@@ -62,8 +62,8 @@ impl Tool {
             Some(beside) => now.reported(beside, at_ms),
             None => now,
         };
-        let is_same =
-            (now.doing(), &now.operation, &now.waiting) == (before.doing(), &before.operation, &before.waiting);
+        let is_same = before.turn_ms == now.turn_ms
+            && (now.doing(), &now.operation, &now.waiting) == (before.doing(), &before.operation, &before.waiting);
         Self { since_ms: if is_same && before.since_ms != 0 { before.since_ms } else { at_ms }, ..now }
     }
 

@@ -386,6 +386,7 @@ port!(Sessions, "sessions", {
 
 port!(Terminals, "terminals", {
     fails screen(worker: &'a str, scrollback: usize) -> Result<String, TerminalError>, or terminal;
+    fails draft(worker: &'a str) -> Result<Option<String>, TerminalError>, or terminal;
     fails type_text(worker: &'a str, text: &'a str, typing: Typing) -> Result<(), TerminalError>, or terminal;
     fails keep_output(worker: &'a str) -> Result<(), TerminalError>, or terminal;
     waits has_server(pane: &'a TmuxPane) -> bool;
