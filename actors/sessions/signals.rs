@@ -1,6 +1,7 @@
 //! Signals of an agent's state, and their detection on its screen. Pure functions. Screens are the
 //! last resort, used if no event and no record tells the state.
 
+use swarm_model::clearing::{Clearing, clearing};
 use swarm_model::dialog::dialog;
 use swarm_model::screen::{Screen, judge, last_lines, shows_work};
 use swarm_model::{EventKind, NeedKind, TurnEnd};
@@ -147,9 +148,11 @@ pub fn of_silent_screen(screen: &str) -> Option<Signal> {
 }
 
 /// Like [`of_silent_screen`], of an agent that has reported the beginning of its turn but not the end: a turn that is over was
-/// broken off.
+/// broken off. Only the screen of claude counts: other agents report each end.
 pub fn of_unfinished_screen(screen: &str) -> Option<Signal> {
+    let is_claude = !shows_work(screen) && clearing(screen) == Clearing::Line;
     match of_silent_screen(screen) {
+        Some(Signal::Idle { .. }) if !is_claude => of_screen(screen),
         Some(Signal::Idle { what }) if what == IDLE => {
             Some(Signal::Idle { what: TurnEnd::Interrupted.words().to_owned() })
         }
