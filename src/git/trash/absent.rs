@@ -2,6 +2,7 @@
 //! reflog in the entry may still be the only copy of something, and are saved like those of a whole worktree.
 
 use std::fs;
+use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
@@ -16,7 +17,8 @@ use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
 use crate::repository::{gc_lock, parse};
 use crate::worktrees::remove::{REMOVING, in_progress, unreachable_head};
-use crate::worktrees::{admin, owner, record};
+use crate::worktrees::{admin, owner};
+use swarm_sys::files;
 use swarm_sys::quoting::command_line;
 
 /// First bytes of an index.
@@ -125,8 +127,10 @@ pub(crate) fn save(cli: &Cli, common: &Path, entry: &Path, path: &Path, name: &s
 /// Reports whether the index holds something that HEAD does not.
 fn has_staged(cli: &Cli, place: &Place) -> Result<bool, Fault> {
     let file = place.git_dir.join("index");
-    // A power cut may have taken its content.
-    if !record::read(&file).is_ok_and(|content| content.starts_with(INDEX_MAGIC)) {
+    // A power cut may have taken its content. A pipe in its place is never waited for.
+    let mut magic = [0; INDEX_MAGIC.len()];
+    let opened = files::open_regular(fs::File::options().read(true), &file);
+    if opened.and_then(|mut index| index.read_exact(&mut magic)).is_err() || magic != *INDEX_MAGIC {
         return Ok(false);
     }
     let Some(head) = &place.head else {
