@@ -14,7 +14,7 @@ use crate::repository::fault::Fault;
 use crate::worktrees::admin;
 
 /// Commands of git that check a branch out which they name.
-const COMMANDS: [&str; 4] = ["checkout", "rebase", "switch", "worktree"];
+const COMMANDS: [&str; 3] = ["checkout", "switch", "worktree"];
 /// Options with which these commands check out another branch than one that they name, or none.
 const ELSEWHERE: [&str; 12] =
     ["--", "-b", "-B", "-c", "-C", "-d", "--create", "--detach", "--force-create", "--orphan", "--remotes", "list"];
@@ -63,6 +63,11 @@ fn checks_out(words: &[u8], base: &str) -> bool {
     }
     let names =
         |word: &str| word == base || word.ends_with(&format!("/{base}")) || word == "-" || word.starts_with("@{-");
+    if command == "rebase" {
+        // The first word is what the branch is rebased onto; the last of several is a branch to check out first.
+        let plain: Vec<_> = rest.iter().filter(|word| !word.starts_with("--")).collect();
+        return plain.len() > 1 && plain.last().is_some_and(|word| names(word));
+    }
     COMMANDS.contains(&&*command)
         && rest.iter().any(|word| names(word))
         && !rest.iter().any(|word| ELSEWHERE.contains(&&**word))
@@ -107,6 +112,9 @@ mod tests {
             "git checkout main -- file",
             "git worktree add -b w /t main",
             "git worktree add --detach ../wt main",
+            "git rebase main",
+            "git rebase --autostash origin/main",
+            "git rebase main topic",
             "git push origin main",
             "git log main",
             "git bisect good",
