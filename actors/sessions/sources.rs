@@ -5,7 +5,7 @@ use swarm_ports::{Life, Sight};
 /// Time without output after which the screen of an agent shows its state, in milliseconds. While they work, agents draw
 /// something more often.
 const QUIET_MS: u64 = 2_000;
-/// The same for an agent that reports what it does, and has not reported the end of its turn: claude reports none if it is
+/// Likewise for an agent that reports what it does, and has not reported the end of its turn: claude reports none if it is
 /// interrupted before its first output.
 const DOUBT_MS: u64 = 5_000;
 

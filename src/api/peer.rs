@@ -24,7 +24,7 @@ use swarm_sys::{attributes, processes};
 /// Why a peer is not where the supervisor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Apart {
-    /// It is in another namespace of this kind, or has another root directory.
+    /// The process is in another namespace of this kind, or has another root directory.
     Namespace(&'static str),
     /// It shares the supervisor's namespaces, but is restricted by this kernel feature, and the supervisor is not.
     Restraint(&'static str),

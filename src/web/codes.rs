@@ -26,7 +26,7 @@ struct Used {
     is_told: bool,
 }
 
-/// What became of a use of a code.
+/// Result of a use of a code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Taken {
     First,

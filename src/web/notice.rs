@@ -1,4 +1,4 @@
-//! What the person at the terminal of `swarm web` is told.
+//! Messages to the person at the terminal of `swarm web`.
 
 use std::sync::Arc;
 

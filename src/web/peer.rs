@@ -30,15 +30,15 @@ pub enum Stranger {
         worker: String,
         process: String,
     },
-    /// It must not be examined, and may be one below this worker.
+    /// The process must not be examined, and may be one below this worker.
     Perhaps {
         worker: String,
     },
-    /// It cannot be told which process it is, for this reason.
+    /// The process cannot be determined, for this reason.
     Unknown(String),
 }
 
-/// What the kernel says about an end.
+/// Answer of the kernel about an end.
 #[derive(Debug)]
 enum Facts {
     Held(Holders),

@@ -22,7 +22,7 @@ pub struct Web {
     pub address: String,
     /// The code of the first address.
     pub code: String,
-    /// What the code was exchanged for. Empty if it was not.
+    /// Token that the code was exchanged for. Empty if it was not.
     pub token: String,
     said: PathBuf,
 }
