@@ -41,7 +41,8 @@ pub trait Terminals: Send + Sync {
     fn draft<'a>(&'a self, worker: &'a str) -> BoxFuture<'a, Result<Option<String>, TerminalError>>;
 
     /// Types a text into the window. Unless the input line is cleared first, a text is refused with
-    /// [`TerminalError::Asks`] if that line of an agent holds another one, which Enter would submit as well. Resolves once tmux has passed everything on.
+    /// [`TerminalError::Asks`] if that line of an agent holds another one, which Enter would submit as well. Resolves once tmux
+    /// has passed everything on.
     fn type_text<'a>(
         &'a self,
         worker: &'a str,

@@ -120,7 +120,10 @@ impl State {
             Effect::Arm => self.arm(),
             Effect::Look(life, sight) => drop(tokio::spawn(async move {
                 let screen = terminals.screen(&life.worker, 0).await.ok();
-                if let Ok(Some(draft)) = terminals.draft(&life.worker).await {
+                // Only steps of the watch rules must leave a draft alone.
+                if life.watch.is_some()
+                    && let Ok(Some(draft)) = terminals.draft(&life.worker).await
+                {
                     let _ = myself.cast(SessionsMessage::Drafted(Arc::clone(&life), draft));
                 }
                 let _ = myself.cast(SessionsMessage::Looked(life, sight, screen));

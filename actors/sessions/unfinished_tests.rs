@@ -35,7 +35,7 @@ fn an_interrupted_turn_whose_end_is_not_reported_is_seen_on_the_screen() {
         let read = ticked(&mut machine, &a, at_work(output, 100), CLAUDE_IDLE);
         assert_eq!(marks(read), [], "somebody types");
     }
-    // Its next task: it reports the beginning.
+    // The agent begins its next task, and reports that.
     let beat = machine.on(Event::News(Arc::clone(&a), News::Reported));
     assert!(matches!(&beat[..], [Effect::Beat(..)]), "{beat:?}");
     let mut effects = machine.on(Event::Beaten(Arc::clone(&a), Beaten::Done, Some(at_work(30, 0))));

@@ -177,24 +177,24 @@ mod tests {
             std::fs::write(dir.path().join(part), "").expect("written");
             set(&dir.path().join(part), 0o600);
         }
-        assert_eq!(exposed(&paths).expect("is told"), None);
+        assert_eq!(exposed(&paths).expect("examined"), None);
         for part in ["", "w", "run", "merge", "flow", "ralph", "state.json", "rules.jsonl"] {
             let path = if part.is_empty() { dir.path().to_owned() } else { dir.path().join(part) };
             set(&path, 0o722);
-            let found = exposed(&paths).expect("is told").expect("is exposed");
+            let found = exposed(&paths).expect("examined").expect("is exposed");
             assert_eq!(found.to_string(), format!("{} is writable by other users (mode 0722)", path.display()));
             assert!(found.remedy().ends_with(&format!("'chmod go-w {}'", path.display())));
             set(&path, 0o700);
         }
         set(&dir.path().join("logs"), 0o777);
-        assert_eq!(exposed(&paths).expect("is told"), None, "nothing of it is executed");
+        assert_eq!(exposed(&paths).expect("examined"), None, "nothing of it is executed");
     }
 
     #[test]
     fn what_does_not_exist_belongs_to_nobody_else() {
         let root = tempfile::tempdir().expect("a directory");
         let paths = Paths::new(root.path().join("state"));
-        assert_eq!(other_user(&paths).expect("is told"), None);
+        assert_eq!(other_user(&paths).expect("examined"), None);
         // An error other than absence is no answer.
         std::os::unix::fs::symlink("loop", root.path().join("loop")).expect("made");
         other_user(&Paths::new(root.path().join("loop"))).expect_err("cannot be told");

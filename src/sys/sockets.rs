@@ -73,7 +73,7 @@ fn ask(theirs: SocketAddr, ours: SocketAddr) -> io::Result<Option<Socket>> {
     let fd = std::os::fd::AsRawFd::as_raw_fd(&kernel);
     send(fd, &question(theirs, ours), MsgFlags::empty())?;
     let mut answer = [0; 512];
-    // It is there when the question has been sent.
+    // The kernel has queued its answer by the time that `send` returns.
     let length = recv(fd, &mut answer, MsgFlags::MSG_DONTWAIT)?;
     understood(&answer[..length], theirs.port(), ours.port())
 }

@@ -152,7 +152,7 @@ fn is_own(found: &io::Result<Option<Socket>>, me: u32) -> bool {
 
 async fn talk(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, router: Router) {
     let mut builder = Builder::new(TokioExecutor::new()).http1_only();
-    // One request for each connection: an idle connection would occupy a place.
+    // Close the connection after each request, because an idle one would occupy a place.
     let mut http = builder.http1();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_MAX).keep_alive(false);
     http.max_buf_size(HEAD_BYTES_MAX).max_headers(HEADERS_MAX);

@@ -20,7 +20,7 @@ use super::routes::{Refused, Site, failed};
 
 /// Maximum time for which a process is examined.
 const EXAMINE_MAX: Duration = Duration::from_secs(10);
-/// Maximum number of workers whose attempts are told of. Each is told once.
+/// Maximum number of workers about whose attempts the person is warned, once for each.
 const TOLD_MAX: usize = 64;
 
 /// Decides who may enter and act.
@@ -28,7 +28,7 @@ pub struct Gate {
     codes: Arc<Codes>,
     above: Above,
     tell: Tell,
-    /// Workers whose attempts were told of.
+    /// Workers about whose attempts the person was warned.
     told: Mutex<BTreeSet<String>>,
 }
 
@@ -102,11 +102,11 @@ impl Gate {
                 open the last one that 'swarm web' printed";
             Refused(StatusCode::UNAUTHORIZED, cause.to_owned())
         };
-        // Whoever has no code learns nothing, and makes no work.
+        // Before the process is examined, which takes time: a request without a known code must cost nothing.
         if !self.codes.is_known(code) {
             return Err(unknown());
         }
-        // One of which nothing can be told may look: it cannot act.
+        // A process that cannot be found may look: it cannot act.
         let by = self.examine(end).await?.unwrap_or_else(|_| "an unknown process".to_owned());
         match self.codes.take(code, &by) {
             Taken::First => {

@@ -6,7 +6,7 @@
 //! | `codes` | codes of addresses, each of which is exchanged once for the token |
 //! | `peer` | the process at the other end of a connection: that of a person, or one below a worker |
 //! | `door` | connections: how many, of whom, and how long they may take |
-//! | `terminal`, `notice` | Enter, which makes a further address, and what the person is told |
+//! | `terminal`, `notice` | Further addresses on Enter, and messages to the person |
 //! | `hub` | the board, read only while somebody looks |
 //! | `enter` | the exchange of a code, and the check that a person acts |
 //! | `routes`, `stream` | what is answered |

@@ -312,7 +312,7 @@ fn a_new_conversation_is_told_what_people_answered_in_earlier_ones() {
         "{anew}"
     );
     let written = fs::read_to_string(rig.path("attempt.2/prompt.md")).expect("a prompt");
-    assert_eq!(written, anew, "an agent that reads the file is told the same");
+    assert_eq!(written, anew, "the file that an agent may read has the same prompt");
     assert_eq!(told(Attempt::new(&rig, "reads", 3, 1)), "do it", "the conversation knows it");
 }
 

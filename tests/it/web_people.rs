@@ -63,7 +63,7 @@ fn a_process_below_a_worker_neither_enters_nor_acts() {
     let entered = web.enter(&web.code);
     assert_eq!(entered.status, 200, "the code is not used up: {}", entered.body);
     web.token = entered.json()["token"].as_str().expect("a token").to_owned();
-    // One that has read the token from the files of the browser.
+    // A worker may have read the token from the files of the browser.
     let generation = Web::generation(&rig, "a");
     asks::put(&rig, 1, "a", "held", "Bash", &json!({"type": "command", "command": "make"}));
     let kill = json!({"verb": "kill", "name": "a", "generation": generation});

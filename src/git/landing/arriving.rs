@@ -1,5 +1,5 @@
-//! Gits that are about to check the base out in one of the repository's directories. They have resolved the base when they
-//! started, and would put the earlier commit there: what lands meanwhile would look as if the user had reverted it, and the
+//! Gits that are about to check the base out in one of the repository's directories. They resolved the base when they
+//! started, and would check out the earlier commit: what lands meanwhile would look as if the user had reverted it, and the
 //! new directory of `git worktree add` would even move the base back.
 
 use std::fs;
@@ -15,9 +15,9 @@ use crate::worktrees::admin;
 
 /// Commands of git that check a branch out which they name.
 const COMMANDS: [&str; 3] = ["checkout", "switch", "worktree"];
-/// Options with which these commands check out another branch than one that they name, or none.
-const ELSEWHERE: [&str; 12] =
-    ["--", "-b", "-B", "-c", "-C", "-d", "--create", "--detach", "--force-create", "--orphan", "--remotes", "list"];
+/// Options with which these commands check out no branch that exists.
+const ELSEWHERE: [&str; 10] =
+    ["--", "-b", "-B", "-c", "-C", "-d", "--create", "--detach", "--force-create", "--orphan"];
 
 /// Returns the reason to wait if a git is about to check the base out.
 pub(super) fn git(workspace: &Workspace) -> Result<Option<Unready>, Fault> {
